@@ -151,7 +151,7 @@ class Runtime:
         for name, subscription in self._subscriptions.items():
             self._attempts[name] = self._attempts_of(subscription, context, self._settler)
         for name, broker in self._brokers.items():
-            self._tasks.start(self._start_broker(name, broker), f"broker.{name}")
+            self._tasks.start(self._start_broker(name, broker), f"broker.{name}", ends=True)
         self._publishing.start(context, self._tasks)
         for name in self._subscriptions:
             self._tasks.start(self._run(name, context), f"subscription.{name}")

@@ -25,6 +25,7 @@ from ackd.core.ledger.effects import (
 )
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
+from ackd.engine.base.tasks import endless
 from ackd.engine.cluster.heartbeat import Heartbeat
 from ackd.engine.cluster.members import MemberNote
 from ackd.engine.cluster.membership import Membership
@@ -58,7 +59,7 @@ from ackd.engine.retry.key_queues import KeyQueues
 from ackd.engine.retry.own_topic import RetryTopic, dead_letter_topic
 from ackd.engine.settlement.notes import ProgressNotes
 from ackd.errors import AckdError, BrokerError, StoreError
-from ackd.ports import Broker, ConsumerSpec, OwnAcks
+from ackd.ports import Broker, ConsumerSpec, OwnAcks, TopicLook
 from ackd.retries import repeating
 
 if TYPE_CHECKING:
@@ -328,7 +329,7 @@ class Subscription:
                 await self._until_done(self.state.consumer.start)
                 self.state.health.joined = True
                 for run in self._loops():
-                    group.create_task(run())
+                    group.create_task(endless(run))
         finally:
             await self._stop()
 
@@ -345,8 +346,9 @@ class Subscription:
             self.dead_letters.run,
             self.operations.run,
             self.bodies.run,
-            self.retry_topic.watch,
         ]
+        if isinstance(self.state.broker, TopicLook):
+            loops.append(self.retry_topic.watch)
         if self.dedup is not None:
             loops.append(self.dedup.run)
         if self.events.own_acks is not None:

@@ -57,7 +57,7 @@ class Listener:
             engine,
             settings,
             metrics,
-            spawn=lambda work: self._tasks.start(work, "abandon", vital=False),
+            spawn=lambda work: self._tasks.start(work, "abandon", vital=False, ends=True),
         )
         self.service.document = _document
         admin_limits = limits_of(settings)
@@ -96,7 +96,8 @@ class Listener:
         except OSError as error:
             raise ConfigError(f"can't listen on {address}: {error.strerror or error}") from error
         self._tasks.start(app.server.sweep(), f"sweep-{app.port}")
-        self._tasks.start(app.token.watch(), f"token-{app.port}")
+        if app.token.path is not None:
+            self._tasks.start(app.token.watch(), f"token-{app.port}")
 
     async def _listen(self, app: App, address: Address) -> asyncio.Server:
         loop = asyncio.get_running_loop()

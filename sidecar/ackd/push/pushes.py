@@ -40,6 +40,7 @@ class Pushes:
 
     def drain(self) -> None:
         """Begin no further call. The leases of running calls keep the engine's drain waiting."""
+        self._tasks.let_end()
         for pusher in self._pushers:
             pusher.drain()
 

@@ -174,6 +174,54 @@ def test_a_process_that_cannot_go_on_ends_with_a_failure(
         assert "what nobody foresaw" in log
 
 
+RETURNING = """
+import asyncio, importlib, sys
+from pathlib import Path
+from ackd.cli.main import main
+
+module, owner, method = sys.argv[1:4]
+flag = Path(sys.argv[4])
+kind = getattr(importlib.import_module(module), owner)
+right = getattr(kind, method)
+
+async def wrong(*args):
+    loop = asyncio.create_task(right(*args))
+    while not flag.exists():
+        await asyncio.sleep(0.05)
+    loop.cancel()
+
+setattr(kind, method, wrong)
+sys.exit(main(["serve", "--config", sys.argv[5]]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "task"),
+    [
+        (("ackd.engine.ownership.commit", "Committer", "run"), "runtime.subscription.default"),
+        (("ackd.http.server.server", "Server", "sweep"), "http.sweep-"),
+    ],
+)
+def test_a_loop_that_returns_ends_the_process_too(
+    tmp_path: Path, place: tuple[str, str, str], task: str
+) -> None:
+    """A loop that ends by mistake has done no less harm than one that failed."""
+    flag = tmp_path / "broken"
+    with configured(tmp_path) as (file, _, admin):
+        argv = [sys.executable, "-c", RETURNING, *place, str(flag), str(file)]
+        process = Process(argv, log_path=tmp_path / "serve.log", env=plain_environ())
+        process.start()
+        try:
+            wait_until(lambda: ready(admin), "the sidecar is ready", timeout_s=60)
+            flag.touch()
+            assert process.wait(20) == exit_codes.FAILED
+        finally:
+            process.stop()
+        log = process.log_path.read_text()
+        assert task in log
+        assert "has returned" in log
+
+
 def request(port: int, path: str, body: bytes) -> int:
     """A POST; its status, 0 if the process ended meanwhile."""
     asked = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, method="POST")

@@ -4,14 +4,15 @@ import asyncio
 
 import pytest
 
-from ackd.engine.base.tasks import Tasks, Vitals
+from ackd.engine.base.tasks import Tasks, Vitals, endless
+from ackd.errors import BugError
 
 
 async def broken() -> None:
     raise ValueError("what nobody foresaw")
 
 
-async def endless() -> None:
+async def forever() -> None:
     await asyncio.Event().wait()
 
 
@@ -53,8 +54,8 @@ async def test_what_is_not_vital_is_only_logged(caplog: pytest.LogCaptureFixture
 async def test_an_orderly_end_is_no_failure() -> None:
     vitals = Vitals()
     tasks = Tasks("engine", vitals)
-    tasks.start(done(), "short")
-    tasks.start(endless(), "long")
+    tasks.start(done(), "short", ends=True)
+    tasks.start(forever(), "long")
     await turns()
     await tasks.stop()
     assert not vitals.failure
@@ -71,3 +72,41 @@ async def test_a_task_that_somebody_else_cancels_is_gone_as_well() -> None:
     tasks.start(cancelled(), "long")
     await turns()
     assert vitals.failure == "engine.long has ended (cancelled)"
+
+
+async def test_a_loop_that_returns_is_gone_as_well() -> None:
+    vitals = Vitals()
+    tasks = Tasks("engine", vitals)
+    tasks.start(done(), "figures", vital=False)
+    tasks.start(done(), "long")
+    await turns()
+    assert vitals.failure == "engine.long has ended (it has returned)"
+
+
+async def test_a_loop_may_return_once_it_was_told_to_end() -> None:
+    vitals = Vitals()
+    tasks = Tasks("engine", vitals)
+    tasks.let_end()
+    tasks.start(done(), "loop")
+    await turns()
+    assert not vitals.failure
+
+
+async def test_a_loop_that_fails_is_told_also_once_it_may_return() -> None:
+    vitals = Vitals()
+    tasks = Tasks("engine", vitals)
+    tasks.let_end()
+    tasks.start(broken(), "broken")
+    await turns()
+    assert vitals.failure == "engine.broken has ended (ValueError: what nobody foresaw)"
+
+
+async def test_a_task_group_ends_with_a_loop_that_returns() -> None:
+    async def loops() -> None:
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            group.create_task(endless(forever))
+            group.create_task(endless(done))
+
+    with pytest.raises(ExceptionGroup) as found:
+        await loops()
+    assert found.group_contains(BugError, match="done has returned")

@@ -194,7 +194,7 @@ class Heartbeat:
             self._rejoining = run
             for partition in owned:
                 partition.reload()
-            self._tasks.start(self._replay(run), "replay")
+            self._tasks.start(self._replay(run), "replay", ends=True)
 
     async def _replay(self, run: str) -> None:
         """Replay confirmed acks, wait for the own records, then report that this sidecar has

@@ -110,7 +110,7 @@ class Cancels:
         """Check whether this sidecar has a cancel to carry out."""
         if self._open() and not self._trying:
             self._trying = True
-            self._tasks.start(self._try_all(), "try")
+            self._tasks.start(self._try_all(), "try", ends=True)
 
     def _open(self) -> list[Cancel]:
         """Cancels that are not done and whose caller may still wait."""

@@ -29,6 +29,7 @@ from ackd.core.record.protocol import RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
+from ackd.engine.base.tasks import endless
 from ackd.engine.delivery.business_key import business_key
 from ackd.engine.partition.copy_headers import original
 from ackd.engine.partition.partition import Partition
@@ -90,8 +91,8 @@ class Dedup:
         """
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._look_up())
-                group.create_task(self._remember_all())
+                group.create_task(endless(self._look_up))
+                group.create_task(endless(self._remember_all))
         finally:
             self._over = True
             questions, self._questions = self._questions, []

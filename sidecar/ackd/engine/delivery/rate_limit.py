@@ -83,7 +83,7 @@ class RateLimit:
         """
         if not self.asking and self._timer is None:
             self.asking = True
-            self._tasks.start(self._ask(count), "take")
+            self._tasks.start(self._ask(count), "take", ends=True)
 
     async def stop(self) -> None:
         """Cancel the timer and the call that is under way."""

@@ -129,7 +129,7 @@ class Ownership:
             self._put_by[tp] = None
             return
         self._opening[tp] = None
-        self._tasks.start(self._open(tp), f"open.{tp.topic}.{tp.partition}")
+        self._tasks.start(self._open(tp), f"open.{tp.topic}.{tp.partition}", ends=True)
 
     def later(self, tp: TopicPartition) -> None:
         """Take a partition after a pause, if it is still assigned to us then."""
@@ -304,7 +304,7 @@ class Ownership:
             replay_log.let_go(partition.handle, partition.epoch, finished, left)
             if partition.behind:
                 again = replay_log.replay_let_go(self._state.name)
-                self._tasks.start(again, f"replay.{partition.tp.topic}")
+                self._tasks.start(again, f"replay.{partition.tp.topic}", ends=True)
         partition.closed = True
         for notify in self._parts.on_dropped:
             notify(partition)
@@ -354,7 +354,7 @@ class Ownership:
     # --- reading again
 
     def _reload(self, partition: Partition) -> None:
-        self._tasks.start(self._reread(partition), f"reread.{partition.tp.topic}")
+        self._tasks.start(self._reread(partition), f"reread.{partition.tp.topic}", ends=True)
 
     async def _reread(self, partition: Partition) -> None:
         recovery = self._recovery(partition)

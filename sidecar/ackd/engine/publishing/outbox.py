@@ -98,7 +98,7 @@ class OutboxService:
         self._asked.append((post, future))
         if not self._asking:
             self._asking = True
-            self._tasks.start(self._ask_all(), "accept")
+            self._tasks.start(self._ask_all(), "accept", ends=True)
         return await future
 
     async def _ask_all(self) -> None:

@@ -288,7 +288,7 @@ class OutboxSender:
             self._publishes += 1
             for held in chosen.values():
                 held.flying = True
-            self._tasks.start(self._publish(self._term, chosen), "publish")
+            self._tasks.start(self._publish(self._term, chosen), "publish", ends=True)
 
     def _choose(self, now_ms: int) -> dict[int, _Held]:
         """Pick messages in order, and only the first one of each lane."""

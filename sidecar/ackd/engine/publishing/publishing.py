@@ -47,7 +47,7 @@ class Publishing:
                 away = partial(self._away, name)
                 outbox = OutboxService(name, broker, settings, context, place, away)
                 self._outboxes[name] = outbox
-                tasks.start(place.find(broker), f"outbox.{name}.place")
+                tasks.start(place.find(broker), f"outbox.{name}.place", ends=True)
                 tasks.start(outbox.sender.run(), f"outbox.{name}")
             subscriptions = {
                 n: s for n, s in self._settings.subscriptions.items() if s.broker == name

@@ -210,10 +210,10 @@ class RetryTopic:
             await asyncio.sleep(PREPARE_EVERY_MS / 1000)
 
     async def watch(self) -> None:
-        """Check regularly whether somebody changed or removed the topic. Until cancelled, if the
-        broker can tell.
+        """Check regularly whether somebody changed or removed the topic, until cancelled: for
+        brokers that can tell.
         """
-        while isinstance(self._state.broker, TopicLook):
+        while True:
             await asyncio.sleep(LOOK_EVERY_MS / 1000)
             self.topic.doubt()
             await self.run()
