@@ -98,7 +98,7 @@ class PulsarOptions:
     client_delays_wait_ms: int = setting(
         10_000,
         "How long messages wait for an admin interface that does not tell when they are due; then "
-        "they are handed out without their delay.",
+        "they are delivered without their delay.",
         min=0,
         max=3_600_000,
     )

@@ -17,7 +17,7 @@ def message_line(message: Json, width: int, now_ms: int) -> str:
     when = "" if waits is None else f" {until(waits, now_ms)}"
     out = f"attempt {message['attempt']}, {age((now_ms - message['since_ms']) / 1000)} old"
     if not message["since_ms"]:
-        out = "not handed out yet" if message["state"] == "ready" else "age not known yet"
+        out = "not delivered yet" if message["state"] == "ready" else "age not known yet"
     tail = f" {clean(message['state'], 8):<8} {out}{when}"
     who = clean(message["holder"], 40)
     if who and len(tail) + len(who) + NAME_MAX <= width:

@@ -18,7 +18,7 @@ class AppSettings:
     health_url: str = setting(
         "",
         "An address of the application that answers 2xx when it is well. Until it does, and while "
-        "it does not, nothing is handed out here; settles are served. Empty: not asked.",
+        "it does not, nothing is delivered here; settles are served. Empty: not asked.",
         pattern=r"(https?://([^\s/?#@:\[\]]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?(/[^\s#]*)?)?",
         pattern_doc="`http://` or `https://` with a host, without user and password",
     )
@@ -28,8 +28,8 @@ class AppSettings:
     )
     health_failures: int = setting(
         3,
-        "So many failures in a row, and it is not well any more. A refused connection counts at "
-        "once: nobody listens.",
+        "How many failures in a row make it unwell. A refused connection counts at once: nobody "
+        "listens.",
         min=1,
         max=100,
     )

@@ -25,7 +25,7 @@ Json = dict[str, object]
 _REF = "#/components/schemas/{name}"
 _TAGS = {
     "receive": "Lease messages.",
-    "settle": "Say what became of them.",
+    "settle": "End or change leases: ack, retry, extend, dead, release.",
     "publish": "Put messages into topics.",
     "dead": "Dead letters: list them, deliver them again, drop them.",
     "progress": "How far a group is: export and import it, move it.",

@@ -25,14 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     endpoint.add_arguments(parser, "admin", several=True)
     parser.add_argument(
-        "--every", type=_period, default=2000, metavar="TIME", help="look so often; default 2s"
+        "--every", type=_period, default=2000, metavar="TIME", help="how often to look; default 2s"
     )
     parser.add_argument(
         "--older",
         type=argument_types.duration_ms,
         default=60_000,
         metavar="TIME",
-        help="a message counts as stuck when it was first handed out so long ago; default 1m",
+        help="a message counts as stuck when it was first delivered this long ago; default 1m",
     )
     parser.add_argument("--only", default="", metavar="TEXT", help="names that contain this")
     parser.add_argument("--once", action="store_true", help="print one look as text, and end")

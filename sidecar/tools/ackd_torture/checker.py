@@ -229,7 +229,7 @@ def _total_queue(verdict: Verdict, queue: _Queue, leases: Leases, sub: str) -> N
             _add(verdict, "duplicated", first, f"in several places: {sorted(where)[:3]}")
     if sub in queue.drained:
         for msg in sorted(queue.confirmed.keys() - places.keys()):
-            finding = Finding("lost", sub, msg, min(queue.confirmed[msg]), "never handed out")
+            finding = Finding("lost", sub, msg, min(queue.confirmed[msg]), "never delivered")
             verdict.findings["lost"].append(finding)
 
 

@@ -14,14 +14,14 @@ from ackd_torture.checker import BROKEN, WORDS, Verdict, percentile
 
 SHOWN_MAX = 10
 MEANING = {
-    "lost": "confirmed to its publisher, never handed out",
-    "stranded": "handed out, never finished",
-    "unexpected": "handed out, never published",
-    "acked_then_redelivered": "handed out after its ack was answered",
+    "lost": "confirmed to its publisher, never delivered",
+    "stranded": "delivered, never finished",
+    "unexpected": "delivered, never published",
+    "acked_then_redelivered": "delivered after its ack was answered",
     "double_leases": "two holders at once",
     "ended_early": "a lease that ended before its deadline",
     "false_yes": "a yes that was not true",
-    "out_of_order": "handed out before an earlier one of its key was over",
+    "out_of_order": "delivered before an earlier one of its key was over",
     "duplicated": "one message in several places at the broker",
     "recovered": "its publisher had no clear answer; it came",
     "excused": "acked, then the store's data was destroyed; came again",
@@ -101,7 +101,7 @@ def show(console: Console, verdict: Verdict, about: Mapping[str, object]) -> Non
     if not verdict.drained:
         console.print("[red]not drained[/]: the run did not come to an end; loss was not judged")
     if not verdict.judged:
-        console.print("[red]nothing was handed out[/]: does a sidecar answer there?")
+        console.print("[red]nothing was delivered[/]: does a sidecar answer there?")
     if verdict.kept:
         console.print("[green]every promise kept[/]")
     else:

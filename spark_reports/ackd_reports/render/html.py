@@ -372,7 +372,7 @@ def _sidecars(report: Report) -> str:
             for each in report["batches"]
         ]
         heads = ("topic / group", "deliveries", "not the first")
-        text += _table("Handed out, whatever was sampled", heads, given)
+        text += _table("Delivered, whatever was sampled", heads, given)
     if report["commit_lag"]:
         lags = [
             (f"{each['topic']} / {each['group']}", each["lag_max"]) for each in report["commit_lag"]

@@ -141,7 +141,7 @@ def test_a_message_fits_its_line() -> None:
     assert len(line) <= 80
     assert "/0/1" in line
     assert "in 5s" in line
-    assert "not handed out yet" in message_line(message("t/0/1", state="ready", since_ms=0), 80, 0)
+    assert "not delivered yet" in message_line(message("t/0/1", state="ready", since_ms=0), 80, 0)
 
 
 def lag_row(owner: str, watermark: int) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--json", action="store_true", help="one JSON object a line")
     peek = _action(actions, "peek", "show one with its content, as JSON")
     peek.add_argument("id", help="as listed: 0-17")
-    redrive = _action(actions, "redrive", "hand dead letters out again")
+    redrive = _action(actions, "redrive", "deliver dead letters again")
     _add_selection(redrive)
     redrive.add_argument(
         "--to",
@@ -71,15 +71,15 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", metavar="TEXT", help="with this key")
     parser.add_argument("--reason", metavar="TEXT", help="whose reason contains this")
     parser.add_argument("--error", metavar="TEXT", help="whose last error contains this")
-    when = "2026-01-31T08:00:00Z, Unix ms, or so long ago (2h)"
+    when = "2026-01-31T08:00:00Z, Unix ms, or how long ago (2h)"
     parser.add_argument(
         "--after", type=argument_types.past_ms, metavar="TIME", help=f"dead since: {when}"
     )
     parser.add_argument(
         "--before", type=argument_types.past_ms, metavar="TIME", help="dead before that"
     )
-    parser.add_argument("--max", type=int, metavar="N", help="at most so many")
-    parser.add_argument("--rate", type=int, metavar="N", help="at most so many per second")
+    parser.add_argument("--max", type=int, metavar="N", help="the most dead letters to take")
+    parser.add_argument("--rate", type=int, metavar="N", help="the most a second")
     parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
     parser.add_argument("--no-wait", action="store_true", help="print the operation and go")
 

@@ -22,5 +22,5 @@ def run(arguments: argparse.Namespace) -> int:
     """Tell the sidecar to drain. Raises RefusedError, ConfigError, OSError."""
     with Admin.of(arguments) as admin:
         admin.post(("v1", "drain"), {})
-    print("nothing more is handed out; leases can be settled until the sidecar is stopped")
+    print("nothing more is delivered; leases can be settled until the sidecar is stopped")
     return exit_codes.DONE

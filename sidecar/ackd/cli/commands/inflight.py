@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=argument_types.duration_ms,
         default=0,
         metavar="TIME",
-        help="only those first handed out so long ago, say 5m",
+        help="only messages first delivered at least this long ago, say 5m",
     )
     parser.add_argument("--max", type=int, default=100, metavar="N", help="how many; default 100")
 

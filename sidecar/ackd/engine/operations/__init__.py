@@ -1,1 +1,5 @@
-"""Long-running operations: seek, redrive, purge."""
+"""Decides the steps of seek, redrive and purge: long, resumable, one at a time.
+
+It asks every room but `publishing`, `settlement` and `delivery`. A job keeps its progress in the
+store, where each sidecar finds it; by the signal `beat` it has the others told at once.
+"""

@@ -1,1 +1,5 @@
-"""Spans of a message's way, written beside the work and never in front of it."""
+"""Decides which spans a reply of the store is worth, and writes them beside the work.
+
+It asks `base` and `partition`. It observes replies and tells no room, so a message never waits for
+it; `operations` reports redrives and seeks to it.
+"""

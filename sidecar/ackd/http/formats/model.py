@@ -385,7 +385,7 @@ class Liveness(Struct, frozen=True):
 
 
 class Readiness(Struct, frozen=True):
-    """Whether work can be handed out, and every reason looked at."""
+    """Whether messages can be delivered, and every reason looked at."""
 
     ready: bool
     reasons: list[Reason]

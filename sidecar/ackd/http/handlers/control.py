@@ -29,7 +29,7 @@ ScopeField = Annotated[
 
 
 class PauseBody(Struct, forbid_unknown_fields=True, frozen=True):
-    """Stop handing out messages; may be left out."""
+    """Stop delivering messages; may be left out."""
 
     scope: ScopeField = "group"
     reason: Annotated[str, Meta(max_length=1000, description="Why, for people.")] = ""

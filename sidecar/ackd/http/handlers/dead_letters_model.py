@@ -51,15 +51,18 @@ class _Selection(Struct, forbid_unknown_fields=True, frozen=True):
         | None
     ) = None
     filter: Filter | None = None
-    max: Annotated[int, Meta(ge=1, le=COUNT_MAX, description="At most so many.")] | None = None
+    max: (
+        Annotated[int, Meta(ge=1, le=COUNT_MAX, description="The most dead letters to take.")]
+        | None
+    ) = None
     dry_run: Annotated[bool, Meta(description="Only say what would happen.")] = False
-    rate_per_s: Annotated[int, Meta(ge=1, le=RATE_MAX, description="At most so fast.")] | None = (
+    rate_per_s: Annotated[int, Meta(ge=1, le=RATE_MAX, description="The most a second.")] | None = (
         None
     )
 
 
 class RedriveBody(_Selection, frozen=True):
-    """Dead letters to hand out again. Without `ids` and `filter`: all of them."""
+    """Dead letters to deliver again. Without `ids` and `filter`: all of them."""
 
     to: Annotated[
         Literal["group", "origin"],

@@ -71,7 +71,7 @@ async def livez(_call: HandlerCall) -> Reply:
 
 
 async def readyz(call: HandlerCall) -> Reply:
-    """GET /readyz: whether work can be handed out, and what holds it back."""
+    """GET /readyz: whether messages can be delivered, and what holds it back."""
     service = call.service
     reasons = [] if service.starting else list(service.engine.readiness())
     if service.starting:
