@@ -50,7 +50,10 @@ CLEAN = {
     "sidecar/ackd/http/app.py": '"""App."""\nimport orjson\nfrom ackd.engine.base import tasks\n',
     "sidecar/ackd/cli/main.py": '"""Cli."""\nfrom ackd.http import app\n',
     "sidecar/ackd/telemetry/metrics.py": METRICS,
-    "adapters/ackd_adapters/kafka/part.py": '"""Part."""\nimport confluent_kafka\n',
+    "adapters/ackd_adapters/kafka/part.py": '"""Part."""\nimport confluent_kafka\n'
+    "class Part: ...\nclass Member: ...\n",
+    "adapters/ackd_adapters/local/part.py": '"""Part."""\nclass Member: ...\n',
+    "adapters/ackd_adapters/local/__init__.py": '"""Local."""\nfrom . import part\n',
     "adapters/ackd_adapters/kafka/__init__.py": '"""Kafka."""\nfrom . import part\n',
     "tests/test_a.py": '"""Tests."""\n\n\ndef test_a() -> None:\n    assert True\n',
 }
@@ -65,10 +68,18 @@ def written(*lines: str) -> str:
 LONG_BODY = "    x = 1\n" * 70
 
 
-def many_attributes(count: int) -> str:
+def many_attributes(count: int, method: str = "__init__", lifted: str = "") -> str:
     """A class that sets so many on itself."""
     sets = "".join(f"        self.a{number} = 1\n" for number in range(count))
-    return f'"""."""\nclass A:\n    def __init__(self) -> None:\n{sets}'
+    reason = f"# tidy: long-class {lifted}\n" if lifted else ""
+    return f'"""."""\n{reason}class A:\n    def {method}(self) -> None:\n{sets}'
+
+
+def many_fields(count: int, method: str, lifted: str = "") -> str:
+    """A class that declares so many, and a method."""
+    fields = "".join(f"    a{number}: int\n" for number in range(count))
+    reason = f"# tidy: long-class {lifted}\n" if lifted else ""
+    return f'"""."""\n{reason}@dataclass\nclass A:\n{fields}{method}\n'
 
 
 PLANTED: list[tuple[Check, str, str]] = [
@@ -173,7 +184,14 @@ PLANTED: list[tuple[Check, str, str]] = [
         "def f(a: int, given: Entry[int]) -> None:\n    given.due_ms, a = 1, 2\n" + FEEDS,
     ),
     (checks.class_size, "sidecar/ackd/core/a.py", many_attributes(13)),
+    (checks.class_size, "sidecar/ackd/core/a.py", many_attributes(13, "set_up")),
+    (checks.class_size, "sidecar/ackd/core/a.py", many_attributes(13, lifted="-- a table")),
+    (checks.class_size, "sidecar/ackd/core/a.py", many_attributes(14, lifted="attributes=13 -- a")),
+    (checks.class_size, "sidecar/ackd/core/a.py", many_attributes(12, lifted="attributes=13 -- a")),
+    (checks.class_size, "sidecar/ackd/core/a.py", many_fields(13, "    def f(self) -> None: ...")),
     (checks.class_names, "sidecar/ackd/core/a.py", '"""."""\nclass Metrics:\n    x = 1\n'),
+    (checks.class_names, "adapters/ackd_adapters/local/a.py", '"""."""\nclass Metrics: ...\n'),
+    (checks.class_names, "adapters/ackd_adapters/local/a.py", '"""."""\nclass Part: ...\n'),
     (checks.class_names, "sidecar/tools/ackd_top/a.py", '"""."""\nclass Metrics:\n    x = 1\n'),
     (checks.module_docstring, "sidecar/ackd/core/ids.py", "x = 1\n"),
     (unfed_metrics, "sidecar/ackd/telemetry/metrics.py", METRICS.replace("things", "others")),
@@ -227,9 +245,30 @@ def test_a_long_function_of_a_script_is_found() -> None:
 
 
 def test_a_bare_index_into_a_record_is_found() -> None:
-    text = "origin[Origin.KEY] = line[2] -- origin[3]\nx = 'origin'\nslot[1] = seen[1]\n"
+    text = "origin[Origin.KEY] = line[2] -- origin[3]\nx = 'origin'\nslot[1] = KEYS[1]\n"
     found = list(lua_bare_index([("a.lua", text)]))
-    assert found == ["a.lua:1: line[2] has a name", "a.lua:3: slot[1] has a name"]
+    assert found == ["a.lua:1: line[2] has no name", "a.lua:3: slot[1] has no name"]
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("x = KEYS[1] .. ARGV[3]", []),
+        ("if gone[1] then gone = {} end\nif full[2] and not x then y() end", []),
+        ('local time = redis.call("TIME")\nlocal now = time[1] + time[2]', []),
+        ('local old = call("HMGET", KEYS[1], "a")\nx = old[1]', ["old[1]"]),
+        ('local fields = { "h", "" }\nfields[2] = x', ["fields[2]"]),
+        ("if x == seen[1] then y() end", ["seen[1]"]),
+        ("if a then x = not seen and seen[2] or 1 end", ["seen[2]"]),
+        ('local time = call("TIME")\ntime = { 1, 2 }\nx = time[2]', ["time[2]"]),
+        ('local pair = call("GET")\nlocal function f(pair)\n  x = pair[2]\nend', ["pair[2]"]),
+        ("for _, new in ipairs(news) do x(new[1], new[2]) end", ["new[1]", "new[2]"]),
+        ("x = a.b[3] + f(y)[1] + z[q][2]", ["a.b[3]", ")[1]", "][2]"]),
+    ],
+)
+def test_a_place_of_an_array_has_a_name_but_in_lists(text: str, places: list[str]) -> None:
+    found = [each.split()[1] for each in lua_bare_index([("a.lua", text)])]
+    assert found == places
 
 
 def test_an_old_word_of_a_script_is_found() -> None:
@@ -248,6 +287,36 @@ def test_a_reason_lifts_a_bound(tmp_path: Path) -> None:
     assert list(checks.function_size(read_sources(house))) == []
     named = '"""."""\nx = path.home()  # tidy: word -- of the user\n'
     assert list(old_words(read_sources(build(tmp_path, ("tests/test_a.py", named))))) == []
+
+
+def test_a_class_may_have_what_its_reason_names(tmp_path: Path) -> None:
+    method = "    def f(self) -> None: ..."
+    for text in (
+        many_attributes(13, "set_up", "attributes=13 -- a table"),
+        many_fields(13, method, "attributes=13 -- a table"),
+        many_fields(40, f"    @property\n{method}"),
+        many_fields(40, "    b: ClassVar[int] = 1"),
+        many_fields(12, "    b: ClassVar[int] = 1\n" + method),
+    ):
+        house = build(tmp_path, ("sidecar/ackd/core/a.py", text))
+        assert list(checks.class_size(read_sources(house))) == []
+
+
+def test_a_reason_lifts_no_other_bound_of_a_class(tmp_path: Path) -> None:
+    text = many_attributes(13, lifted="lines=400 methods=21 -- a table")
+    found = [*checks.class_size(read_sources(build(tmp_path, ("sidecar/ackd/core/a.py", text))))]
+    assert [each.partition(": A has ")[2] for each in found] == [
+        "15 lines; no need to allow 400",
+        "0 methods; no need to allow 21",
+        "13 attributes; at most 12",
+    ]
+
+
+def test_a_name_that_no_two_share_needs_no_exception(tmp_path: Path) -> None:
+    found = [*checks.class_names_needlessly_shared(read_sources(build(tmp_path)))]
+    assert "Admin: one program has it" in found
+    assert "Stored: one class of the sidecar has it" in found
+    assert not [each for each in found if each.startswith("Member:")]
 
 
 def test_dead_module_is_found(tmp_path: Path) -> None:

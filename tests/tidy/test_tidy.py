@@ -45,6 +45,7 @@ def sources() -> list[Source]:
         checks.module_docstring,
         checks.any_in_ports,
         checks.class_names,
+        checks.class_names_needlessly_shared,
         checks.class_size,
         unfed_metrics,
         ledger_is_closed,

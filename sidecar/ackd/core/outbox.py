@@ -137,6 +137,7 @@ class _Item:
     in_doubt: bool = False
 
 
+# tidy: long-class attributes=14 -- the rules' whole state, a copy of the script's head
 @dataclass(slots=True)
 class Outbox:
     """One broker's outbox. Times are the store's, integer milliseconds."""

@@ -110,13 +110,14 @@ for _, c in ipairs(full) do
 end
 
 -- --- write
+-- The first field has its place, so that a new record begins with it; its value comes last.
 local news, fields = {}, { "h", "" }
 for c in pairs(b_made) do
-  news[#news + 1] = { BASE .. "b" .. c, Size.BYTES_CHUNK - 1 }
+  news[#news + 1] = { key = BASE .. "b" .. c, last = Size.BYTES_CHUNK - 1 }
   fields[#fields + 1], fields[#fields + 2] = "b" .. c, "1"
 end
 for c in pairs(s_made) do
-  news[#news + 1] = { BASE .. "s" .. c, Size.SLOTS_CHUNK * Size.SLOT - 1 }
+  news[#news + 1] = { key = BASE .. "s" .. c, last = Size.SLOTS_CHUNK * Size.SLOT - 1 }
   fields[#fields + 1], fields[#fields + 2] = "s" .. c, "1"
 end
 local scores, dead, dead_fields = {}, {}, {}
@@ -172,14 +173,14 @@ if Origins.used then
   end
 end
 if E.any then call("EXISTS", BASE .. "t", BASE .. "o") end
-for _, new in ipairs(news) do call("EXISTS", new[1]) end
+for _, new in ipairs(news) do call("EXISTS", new.key) end
 
 for first = 1, #dead, 1000 do
   call("UNLINK", unpack(dead, first, math.min(first + 999, #dead)))
 end
 if count > 0 then version = version + 1 end
 if term ~= 0 then h_seq = seq end
-fields[2] = pack(HOT, version, h_seq, clock_ms, h_fence, journal_next)
+fields[Fields.HOT] = pack(HOT, version, h_seq, clock_ms, h_fence, journal_next)
 if watermark ~= old_watermark or dropped ~= old_dropped or epoch ~= old_epoch
     or repair_until ~= old_repair or Origins.count ~= Origins.before or h_rollback_epoch ~= old_rollback_epoch then
   fields[#fields + 1], fields[#fields + 2] = "c", pack(COLD, layout, h_incarnation, h_term,
@@ -190,8 +191,8 @@ if E.doubted then fields[#fields + 1], fields[#fields + 2] = "d", pack(">I7I7", 
 variadic("HSET", META, fields)
 variadic("HDEL", META, dead_fields)
 for _, new in ipairs(news) do
-  call("UNLINK", new[1])
-  call("SETRANGE", new[1], new[2], "\0")
+  call("UNLINK", new.key)
+  call("SETRANGE", new.key, new.last, "\0")
 end
 if odd_cleared then call("UNLINK", BASE .. "x") end
 variadic("ZREM", BASE .. "x", odd_gone)

@@ -27,8 +27,8 @@ end
 -- The entry tells who is newest, not the counter: a registration may have been asked for twice.
 local entry = redis.call("HGET", MEMBERS, name)
 local newest = entry and struct.unpack(">I8", entry) or 0
-local answer = { string.format("%.0f", now_us), newest > boot and "1" or "0" }
-answer[3] = redis.call("GET", string.sub(MEMBERS, 1, -2) .. "l") or ""
+local live = redis.call("GET", string.sub(MEMBERS, 1, -2) .. "l") or ""
+local answer = { string.format("%.0f", now_us), newest > boot and "1" or "0", live }
 local all = redis.call("HGETALL", MEMBERS)
 for index = 1, #all do answer[#answer + 1] = all[index] end
 if newest <= boot then

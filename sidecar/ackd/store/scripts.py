@@ -69,6 +69,8 @@ _NUMBERS |= {
     "Origin": _places(_ORIGIN),
     "Line": _places(("FIRST", "LAST", "COUNT")),
     "Outbox": _places(_OUTBOX),
+    # Names and values that a call writes, in turn: the head is the first.
+    "Fields": _places(("HEAD", "HOT")),
     # Verbs are asked for by their range, in the order of `transitions.Verb`.
     "Verbs": {
         "SETTLE_FIRST": min(OF_VERB),

@@ -47,6 +47,7 @@ record of another one is refused (`CallStatus.LAYOUT`): a newer build has made i
 """
 
 
+# tidy: long-class attributes=29 -- the store's record; what changes it stands beside it
 @dataclass(slots=True)
 class PartitionRecord:
     """The record of one partition. `run` is the server run that it was last used on."""

@@ -20,6 +20,7 @@ class NoRightError(AckdError):
     """Another sidecar has the right to run this operation."""
 
 
+# tidy: long-class attributes=17 -- a job's stored text: its fields, read and written
 @dataclass(slots=True)
 class RedriveDocument:
     """A redrive or purge as the store keeps it. `ends`: the end offset of each partition when it
