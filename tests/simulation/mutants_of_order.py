@@ -152,6 +152,6 @@ MUTANTS = (
         "R19",
         Parts(memory=FreesOnlyTheClaimed),
         PROMOTED_KEYS,
-        97,
+        2_120,
     ),
 )

@@ -1,8 +1,23 @@
-"""Who lives, as heartbeats tell it: a newer process of the own name is waited for (R24)."""
+"""Who lives, as heartbeats tell it: a newer process of the own name is waited for (R24), and so is
+a silent sidecar that may know of acks (R10).
+"""
 
 from __future__ import annotations
 
-from ackd.engine.cluster.members import HEARTBEAT_MS, RIVAL_GONE_MS, Rival
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from ackd.engine.cluster.members import (
+    HEARTBEAT_MS,
+    RIVAL_GONE_MS,
+    SILENT_MS,
+    WITNESS_MS,
+    MemberNote,
+    Rival,
+    View,
+)
 from ackd.ports import Member, Members
 
 NOW_MS = 1_700_000_000_000
@@ -46,3 +61,23 @@ def test_a_newer_boot_begins_the_wait_anew() -> None:
     assert not rival.gone(_members(NOW_MS, 0, boot=10), "me", RIVAL_GONE_MS - 1)
     assert not rival.gone(_members(NOW_MS, 0, boot=10), "me", RIVAL_GONE_MS)
     assert rival.gone(_members(NOW_MS, 0, boot=10), "me", 2 * RIVAL_GONE_MS)
+
+
+@pytest.mark.parametrize("silent_ms", [SILENT_MS, WITNESS_MS - 1])
+def test_r10_a_silent_sidecar_is_waited_for_though_all_that_it_owned_is_taken(
+    silent_ms: int,
+) -> None:
+    """It may come back with acks that it has served, and that a failover made the store forget. Who
+    removed its entry would not wait for them.
+    """
+    view = View("me", 9)
+    note = msgspec.json.encode(MemberNote(run="run-1")).decode()
+    other = Member("other", 1, silent_ms, "", ("record",), note)
+    view.update(Members(NOW_MS, (other,), superseded=False))
+    assert view.orphans() == ["record"]
+    assert view.forgettable(["record"]) == []
+    assert not view.all_replayed("run-2")
+    other = replace(other, silent_ms=WITNESS_MS + 1)
+    view.update(Members(NOW_MS, (other,), superseded=False))
+    assert [each.name for each in view.forgettable(["record"])] == ["other"]
+    assert view.all_replayed("run-2")
