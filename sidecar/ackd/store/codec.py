@@ -160,20 +160,8 @@ def decode_snapshot(answer: list[bytes]) -> Snapshot:
 
 def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]]:
     """All but the slots, and those in parts (a chunk's each): 100,000 take a tenth of a second."""
-    verdict, created, moved, *numbers = _OPENED.unpack(answer[0])
-    *numbers, lost_origins = numbers
-    (
-        now_ms,
-        version,
-        incarnation,
-        term,
-        seq,
-        epoch,
-        rollback_epoch,
-        watermark,
-        fence,
-        journal_next,
-    ) = numbers
+    verdict, created, moved, *numbers, lost_origins = _OPENED.unpack(answer[0])
+    now_ms, version, incarnation, term, *others = numbers
     if verdict:
         return Snapshot(CallStatus(verdict), term=term, previous_owner=answer[1].decode()), iter(())
     snapshot = Snapshot(
@@ -185,14 +173,9 @@ def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]
         version,
         incarnation,
         term,
-        seq,
-        epoch,
-        rollback_epoch,
-        watermark,
-        fence,
-        journal_next,
-        lost_origins=bool(lost_origins),
+        *others,  # in the order of the snapshot's fields, from `seq` to `journal_next`
     )
+    snapshot.lost_origins = bool(lost_origins)
     lost: dict[int, None] = {}
     raw_slots: dict[int, bytes] = {}
     for name, data in zip(answer[2::2], answer[3::2], strict=True):
