@@ -14,7 +14,7 @@ from ackd.config.mistakes import Path, nearest, shown
 from ackd.config.reader import SettingsReader
 from ackd.config.schema import Settings, StoreSettings
 from ackd.config.store_url import StoreTarget, parse_store_url
-from ackd.config.subscription import SubscriptionSettings
+from ackd.config.subscription import SubscriptionSettings, longest_delay_ms
 from ackd.config.units import DAY_MS, format_duration
 
 LEASE_KEY_BYTES_MIN = 16
@@ -176,8 +176,7 @@ def _retry(each: SubscriptionSettings, reader: SettingsReader, path: Path) -> No
         return
     kept: Path = (*path, "retry_topic_retention_ms")
     if each.retry_topic and reader.clean(kept, (*path, "retry_delays_ms")):
-        formulated = each.retry_backoff_ms > 0
-        longest_ms = each.retry_backoff_ms_max if formulated else max(each.retry_delays_ms)
+        longest_ms = longest_delay_ms(each)
         least_ms = longest_ms + RETENTION_MARGIN_MS
         if each.retry_topic_retention_ms < least_ms:
             problem = f"a copy may wait {format_duration(longest_ms)}, and a week must be left"

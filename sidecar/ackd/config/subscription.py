@@ -281,3 +281,10 @@ class SubscriptionSettings:
     )
     dedup: DedupSettings = computed(DedupSettings, about("Repeats by deduplication key."))
     push: PushSettings = computed(PushSettings, about("Calling the application."))
+
+
+def longest_delay_ms(settings: SubscriptionSettings) -> int:
+    """Return the longest delay of the retry schedule, in ms."""
+    if settings.retry_backoff_ms:
+        return settings.retry_backoff_ms_max
+    return max(settings.retry_delays_ms)

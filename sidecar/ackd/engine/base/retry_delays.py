@@ -14,13 +14,6 @@ def retry_delay_ms(settings: SubscriptionSettings, attempt: int) -> int:
     return delays[min(max(attempt - 1, 0), len(delays) - 1)]
 
 
-def longest_delay_ms(settings: SubscriptionSettings) -> int:
-    """Return the longest delay of the schedule, in ms."""
-    if settings.retry_backoff_ms:
-        return settings.retry_backoff_ms_max
-    return max(settings.retry_delays_ms)
-
-
 def _formula(settings: SubscriptionSettings) -> Backoff:
     return Backoff(
         settings.retry_backoff_ms, settings.retry_backoff_ms_max, settings.retry_backoff_factor

@@ -8,10 +8,9 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from ackd.config.subscription import SubscriptionSettings
+from ackd.config.subscription import SubscriptionSettings, longest_delay_ms
 from ackd.core.ledger.send_back import Rules
 from ackd.engine.base.context import Context
-from ackd.engine.base.retry_delays import longest_delay_ms
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.retry import own_settings
 from ackd.errors import BrokerError
