@@ -1,7 +1,8 @@
 """One tree of errors. Each has a stable `type`, an HTTP status and a docstring that is its message.
 
-`ClientError`: the caller is wrong. `BrokerError`, `StoreError`: the other side is away or refuses.
-`BugError`: we are wrong. Servers map them to RFC 9457 problems without a second table.
+`ClientError`: the caller made a mistake. `BrokerError`, `StoreError`, `PeerError`: the other side
+is away or refuses. `BugError`: ackd made a mistake. HTTP turns them into RFC 9457 problems without
+a second table.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class BadParameterError(ClientError):
 
 
 class HttpVersionError(ClientError):
-    """Only HTTP/1.1 and HTTP/1.0 are spoken here."""
+    """This server speaks HTTP/1.1 and HTTP/1.0 only."""
 
     type = "http-version"
     status = 505
@@ -113,7 +114,7 @@ class NothingToUndoError(NotFoundError):
 
 
 class NotPausedError(ClientError):
-    """Pause the group first."""
+    """The group is not paused: pause it first."""
 
     type = "not-paused"
     status = 409
@@ -126,7 +127,7 @@ class UnknownOutboxMessageError(NotFoundError):
 
 
 class NotFailedError(ClientError):
-    """You can send only a message again that the broker refused."""
+    """The broker did not refuse this message, so it can't be sent again."""
 
     type = "not-failed"
     status = 409
@@ -225,14 +226,14 @@ class NotSupportedError(ClientError):
 
 
 class ReservedTopicError(ClientError):
-    """Applications can't publish to a topic that is ackd's own or the broker's."""
+    """Applications may not publish to this topic: it belongs to ackd or the broker."""
 
     type = "reserved-topic"
     status = 422
 
 
 class PressureError(ClientError):
-    """Too many requests at once; try again a little later."""
+    """Too many requests at once, or a queue is full: try again a little later."""
 
     type = "too-many-requests"
     status = 429
@@ -335,6 +336,14 @@ class StoreSetupError(StoreError):
     """The store's own configuration can't keep ackd's promise."""
 
     type = "store-setup"
+
+
+class PeerError(AckdError):
+    """Another sidecar of this store does not answer, or refuses."""
+
+    type = "peer-away"
+    status = 503
+    retry_after_s = 1
 
 
 class BugError(AckdError):

@@ -18,12 +18,14 @@ from collections.abc import Callable, Coroutine
 
 from ackd import malloc
 from ackd.config.schema import ServerSettings, Settings
-from ackd.engine.base.tasks import Tasks
+from ackd.engine.base.tasks import Tasks, Vitals
 from ackd.engine.runtime import Runtime
 from ackd.errors import AckdError, BugError
 from ackd.http.listen import Listener
+from ackd.peer.network import TcpPeers
 from ackd.push.app_health import WAITING, AppHealth
 from ackd.push.pushes import Pushes
+from ackd.telemetry.metrics import Metrics
 
 LOG = logging.getLogger("ackd.http")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -44,7 +46,7 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, _signalled, stop, hurry)
-    runtime = Runtime(settings)
+    runtime = _runtime(settings)
     listener = Listener(runtime, settings.server, runtime.metrics, runtime.vitals)
     listener.service.starting = True
     pushes = Pushes(runtime, settings.subscriptions, runtime.metrics, runtime.vitals)
@@ -67,7 +69,9 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
             await listener.open_data()
             await pushes.start()
             LOG.info(
-                "listening on %s, admin on %s", listener.address("data"), listener.address("admin")
+                "ackd listens on %s for applications and on %s for operators",
+                listener.address("data"),
+                listener.address("admin"),
             )
             if started is not None:
                 started(listener)
@@ -78,7 +82,7 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
             watching.start(malloc.give_back(), "malloc", vital=False)
             if await _first(runtime.vitals.wait(), stop):
                 raise BugError(f"{runtime.vitals.failure}: the process ends, to be started again")
-            LOG.info("draining for at most %d ms", settings.server.drain_ms)
+            LOG.info("ackd stops, draining for at most %d ms", settings.server.drain_ms)
             quiesce()
             await _drain(runtime, hurry, settings.server)
     finally:
@@ -88,7 +92,14 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
         await runtime.stop()
         for number in SIGNALS:
             loop.remove_signal_handler(number)
-    LOG.info("stopped")
+    LOG.info("ackd has stopped")
+
+
+def _runtime(settings: Settings) -> Runtime:
+    """Build the engine, with links to other sidecars if they are on."""
+    metrics, vitals, peers = Metrics(), Vitals(), settings.peers
+    network = TcpPeers(settings.identity, peers, metrics, vitals) if peers.on else None
+    return Runtime(settings, metrics=metrics, vitals=vitals, peers=network)
 
 
 def _signalled(stop: asyncio.Event, hurry: asyncio.Event) -> None:
@@ -105,9 +116,11 @@ async def _drain(runtime: Runtime, hurry: asyncio.Event, server: ServerSettings)
     work = runtime.drain() if server.stop == "wait" else _give_back(runtime)
     try:
         if not await _race(work, hurry, server.drain_ms / 1000):
-            LOG.warning("drain cut short")
+            LOG.warning(
+                "time or a second signal ended the drain: open leases end at their deadlines"
+            )
     except AckdError as error:
-        LOG.warning("drain failed: %s", error)
+        LOG.warning("the drain failed, ackd stops nevertheless: %s", error)
 
 
 async def _give_back(runtime: Runtime) -> None:

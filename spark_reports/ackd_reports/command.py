@@ -34,45 +34,49 @@ EPILOG: Final = "exit codes of make:\n" + "\n".join(f"  {n}  {text}" for n, text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Declare the arguments of `ackd report`."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     make = verbs.add_parser("make", help="make a report from trace files", allow_abbrev=False)
     make.add_argument(
-        "source", nargs="*", help="trace files and folders of them (OTLP JSON lines; .gz, .zst)"
+        "source", nargs="*", help="trace files, or their folders (OTLP JSON lines; .gz, .zst)"
     )
     _add_lake(make, needed=False)
     make.add_argument(
         "--out", type=Path, default=Path("report"), metavar="FOLDER", help="default: report"
     )
     make.add_argument(
-        "--targets", type=Path, metavar="FILE", help="what was promised: .toml, or OpenSLO .yaml"
+        "--targets", type=Path, metavar="FILE", help="promised levels: .toml, or OpenSLO .yaml"
     )
     make.add_argument(
-        "--since", type=_time, metavar="TIME", help="ISO time, UTC; default: the first message"
+        "--since", type=_time, metavar="TIME", help="begin: ISO time, UTC; default: first message"
     )
     make.add_argument(
         "--until",
         type=_time,
         metavar="TIME",
-        help="as --since; what is unfinished is judged at this time; default: the last event",
+        help="end, as --since; unfinished messages are judged as of then; default: last event",
     )
     make.add_argument(
-        "--last", type=_duration, metavar="DURATION", help="only so long before --until (7d)"
+        "--last", type=_duration, metavar="DURATION", help="begin this long before --until, say 7d"
     )
     make.add_argument(
-        "--exact", action="store_true", help="exact percentiles; sorts every duration"
+        "--exact", action="store_true", help="exact percentiles, by a sort of all durations"
     )
-    make.add_argument("--open", action="store_true", help="show the page in a browser")
-    make.add_argument("--compact", action="store_true", help="merge small files of the lake first")
+    make.add_argument("--open", action="store_true", help="open the report in a browser")
+    make.add_argument("--compact", action="store_true", help="first merge the lake's small files")
     follow = verbs.add_parser(
-        "follow", help="take up new trace files as they come", allow_abbrev=False
+        "follow", help="read new trace files as they come", allow_abbrev=False
     )
-    follow.add_argument("source", help="a folder into which trace files are put")
+    follow.add_argument("source", help="folder in which trace files appear")
     _add_lake(follow, needed=True)
-    follow.add_argument("--once", action="store_true", help="take up what is there, then end")
+    follow.add_argument("--once", action="store_true", help="read what is there, then end")
     follow.add_argument(
-        "--every", type=_duration, default="1m", metavar="DURATION", help="default: 1m"
+        "--every",
+        type=_duration,
+        default="1m",
+        metavar="DURATION",
+        help="between two looks; default: 1m",
     )
     make_up = verbs.add_parser("generate", help="write made-up traces", allow_abbrev=False)
     make_up.add_argument("folder", type=Path)
@@ -88,11 +92,11 @@ def _add_lake(parser: argparse.ArgumentParser, *, needed: bool) -> None:
         "--lake",
         required=needed,
         metavar="ADDRESS",
-        help="where what was read is kept, a folder or s3a://..."
+        help="the lake: folder or s3a://... that keeps what was read"
         + ("" if needed else "; default: <out>/lake"),
     )
     parser.add_argument(
-        "--master", help="Spark's master; default: what spark-submit says, else local[*]"
+        "--master", help="Spark's master; default: what spark-submit gives, else local[*]"
     )
     parser.add_argument(
         "--conf",
@@ -100,7 +104,7 @@ def _add_lake(parser: argparse.ArgumentParser, *, needed: bool) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of Spark, as spark-submit has it; may be given many times; no secrets",
+        help="a setting of Spark as in spark-submit; may be given several times; not for secrets",
     )
 
 

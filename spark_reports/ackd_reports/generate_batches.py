@@ -41,7 +41,7 @@ class Batch:
 
 
 def ranges(offsets: tuple[int, ...]) -> str:
-    """`100-131,140`."""
+    """Write offsets as ranges: `100-131,140`."""
     parts: list[list[int]] = []
     for offset in sorted(offsets):
         if parts and offset == parts[-1][1] + 1:
@@ -71,5 +71,5 @@ class Batches:
 
 
 def alone(place: Place, event: str, offset: int, at_us: int, *, again: bool) -> Batch:
-    """A batch of one."""
+    """Make a batch span of a single message."""
     return Batch(place, event, at_us, at_us, (offset,), int(again))

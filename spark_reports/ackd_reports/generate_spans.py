@@ -13,7 +13,7 @@ Value = str | int | float
 
 @dataclass(slots=True)
 class Span:
-    """Times in microseconds."""
+    """A made-up span. Times in microseconds."""
 
     name: str
     kind: int
@@ -43,7 +43,7 @@ def as_json(span: Span) -> str:
 
 
 def attributes_json(values: dict[str, Value]) -> str:
-    """Attributes of OTLP JSON."""
+    """Encode attributes as OTLP JSON."""
     return "[" + ",".join(_attribute(name, value) for name, value in values.items()) + "]"
 
 

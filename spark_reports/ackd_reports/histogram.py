@@ -37,7 +37,7 @@ def middle_us(index: int) -> float:
 
 
 def merged(*histograms: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The sum of histograms."""
+    """Add histograms: (bucket, count) pairs in the order of buckets."""
     total: dict[int, int] = {}
     for cells in histograms:
         for index, count in cells:

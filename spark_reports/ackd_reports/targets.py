@@ -52,7 +52,7 @@ class Target:
     only: tuple[tuple[str, str], ...] = field(default=())
 
     def sentence(self) -> str:
-        """The promise in words."""
+        """The promise in words, say for a heading of the report."""
         share = f"{100 * self.objective:.6g} % of messages"
         where = ", ".join(f"{name} {value}" for name, value in self.only)
         what = {

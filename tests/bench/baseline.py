@@ -21,7 +21,7 @@ def message(number: int, value_bytes: int) -> dict[str, object]:
         "topic": "bench",
         "key": None,
         "attempt": 1,
-        "attempts_max": 16,
+        "attempts_max": 17,
         "first_seen_ms": 1_700_000_000_000,
         "deadline_ms": 1_700_000_030_000,
         "published_ms": 1_700_000_000_000,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ackd_adapters.rocketmq.client import Client
 from ackd_adapters.rocketmq.config import RocketMQOptions
-from ackd_adapters.rocketmq.message import MessageIds, Parcel
+from ackd_adapters.rocketmq.message import MessageIds, MessageToSend
 from ackd_adapters.rocketmq.rpc import Rpc
 from ackd_torture.child import BrokerPart
 from ackd_torture.parts import EmbeddedStore, Sidecar, SidecarPlan
@@ -86,7 +86,7 @@ async def fill_rocketmq(rocketmq: RocketMQ, topic: str, count: int) -> None:
     async def sender() -> None:
         for _ in left:
             now_ms = time.time_ns() // 1_000_000
-            await client.send(Parcel(topic, BODY), ids.make(now_ms), now_ms, "127.0.0.1")
+            await client.send(MessageToSend(topic, BODY), ids.make(now_ms), now_ms, "127.0.0.1")
 
     try:
         async with asyncio.TaskGroup() as tasks:

@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
         if self.transport is None:
             raise ConnectionError("not connected")
         self._answer = asyncio.get_running_loop().create_future()
-        head = f"POST {path} HTTP/1.1\r\nhost: b\r\ncontent-type: application/json\r\n"
+        head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
         self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         return await self._answer
 

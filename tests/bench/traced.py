@@ -22,11 +22,11 @@ from typing import Any
 import orjson
 
 from ackd.cli.main import main as ackd
-from ackd.core.ledger.ledger import Ledger
+from ackd.core.ledger.intake import Intake
 from ackd.core.record.transitions import Verb
 from ackd.engine.delivery.dispatcher import Dispatcher
+from ackd.engine.ownership.broker_events import BrokerEvents
 from ackd.engine.partition.partition import Partition
-from ackd.engine.subscription import Subscription
 from ackd.http.formats.codec import DeliveryEncoder
 from ackd.store.measured import MeasuredStore
 from ackd_adapters.kafka.fetcher import Fetcher
@@ -104,7 +104,11 @@ def before(kind: type, name: str, look: Callable[..., None]) -> None:
     setattr(kind, name, looked_at)
 
 
-def watch_fetching(clock: Stopwatch) -> None:
+Look = tuple[type, str, Callable[..., None]]
+"""Class, method, and what is called before it."""
+
+
+def fetching(clock: Stopwatch) -> list[Look]:
     """The way from the broker into the engine."""
 
     def fetched(_: Any, messages: list[Any]) -> None:
@@ -125,12 +129,14 @@ def watch_fetching(clock: Stopwatch) -> None:
     def end_reached(*_: Any) -> None:
         clock.ends += 1
 
-    before(Fetcher, "_deliver", fetched)
-    before(Ledger, "end_reached", end_reached)
-    before(Subscription, "_fetched", in_loop)
+    return [
+        (Fetcher, "_deliver", fetched),
+        (Intake, "end_reached", end_reached),
+        (BrokerEvents, "_fetched", in_loop),
+    ]
 
 
-def watch_granting(clock: Stopwatch) -> None:
+def granting(clock: Stopwatch) -> list[Look]:
     """The way from the engine through the store into an answer."""
 
     def asked(_: Any, __: Any, partition: Any, offsets: list[int], *___: Any) -> None:
@@ -156,18 +162,20 @@ def watch_granting(clock: Stopwatch) -> None:
         for each in received.messages:
             clock.note((each.partition, each.record.offset), "answered", at_us)
 
-    before(Dispatcher, "_ask", asked)
-    before(MeasuredStore, "apply", sent)
-    before(Partition, "on_reply", landed)
-    before(DeliveryEncoder, "received", answered)
+    return [
+        (Dispatcher, "_ask", asked),
+        (MeasuredStore, "apply", sent),
+        (Partition, "on_reply", landed),
+        (DeliveryEncoder, "received", answered),
+    ]
 
 
 def main() -> None:
     """Serve, then tell."""
     config = Path(sys.argv[2])
     clock = Stopwatch()
-    watch_fetching(clock)
-    watch_granting(clock)
+    for kind, name, look in (*fetching(clock), *granting(clock)):
+        before(kind, name, look)
     gc.callbacks.append(clock.collector)
     code = ackd(["serve", "--config", str(config)])
     config.with_suffix(".split.json").write_text(json.dumps(clock.split()))

@@ -6,8 +6,10 @@ reads them there.
 
 import json
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,18 @@ Found = list[dict[str, Any]]
 
 
 def dead_letters(client: Http) -> Found:
-    """All of them, as soon as there is one."""
+    """All of them, as soon as there is one. 503 says to ask again: the topic is just being made."""
 
     def look() -> Found:
         url = f"http://127.0.0.1:{client.sidecar.port}/v1/subscriptions/orders/dead"
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            found: Found = json.load(answer)["messages"]
-            return found
+        try:
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                found: Found = json.load(answer)["messages"]
+                return found
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.SERVICE_UNAVAILABLE:
+                raise
+            return []
 
     return wait_until(look, "a dead letter", timeout_s=90)
 

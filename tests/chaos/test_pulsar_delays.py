@@ -118,7 +118,7 @@ def open_states(sidecar: Sidecar) -> list[tuple[int, str]]:
 def test_i1_letters_of_a_java_consumer_come_in_their_time_and_count_on(
     pulsar: Pulsar, folder: Path
 ) -> None:
-    with world(Asking(pulsar, batch=16), folder, lease_ms=LONG_MS, attempts_max=5) as found:
+    with world(Asking(pulsar, batch=16), folder, lease_ms=LONG_MS, attempts_max=6) as found:
         group = f"{found.topic}-group"
         leave_letters(pulsar, found.topic, group)
         sidecar = found.sidecar()

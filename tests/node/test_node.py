@@ -150,7 +150,7 @@ def test_roll_outs_and_no_pods_at_all_under_load(shops: Shops) -> None:
     """What applications hold when their pods end is given back uncounted: two attempts are all
     there are, so messages would be dead letters after the second roll-out if it were counted.
     """
-    shop = shops("rolls", lease_ms=60_000, attempts_max=1)
+    shop = shops("rolls", lease_ms=60_000, attempts_max=2)
     # It goes at once with whatever it has in hand.
     plan = shop.plan(consumers=6, batch_max=20, work_ms_max=3_000)
     env = {"PLAN": plan, "ON_TERM": "drop"}

@@ -285,7 +285,7 @@ class Story:
             return
         del side.copies[at]
         entry = side.ledger.entry(body.origin)
-        if entry is None or entry.status is not EntryStatus.SENDING:
+        if entry is None or entry.status is not EntryStatus.MOVING:
             return
         op = FinishOrigin(body.origin, body.generation, entry.rollback_epoch, Finish.SENT)
         side.call(self.now_ms, op)

@@ -139,6 +139,8 @@ class App:
                 await asyncio.sleep(random.uniform(0.05, 1.0))
                 continue
             assert isinstance(result, Received)
+            if len(result.messages) > request.max:
+                self.world.fail(f"I8: {self.name} asked for {request.max} and got more")
             return result, asked_us
 
     async def _receive_joined(self, sidecar: Sidecar, request: ReceiveRequest) -> Received:

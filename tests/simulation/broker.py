@@ -63,6 +63,7 @@ class SimBroker:
     ) -> None:
         self.cluster = cluster
         self._consumers = consumers
+        self.consumers: list[SimConsumer] = []
         self.group = group
         self.process = process
         self.faults = faults
@@ -134,8 +135,9 @@ class SimBroker:
         return await self.call(lambda: self.cluster.name)
 
     def consumer(self, spec: ConsumerSpec) -> SimConsumer:
-        """The one subscription's consumer."""
-        return self._consumers(self, spec)
+        """The one subscription's consumer, a new one after a failure."""
+        self.consumers.append(self._consumers(self, spec))
+        return self.consumers[-1]
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[PublishResult]:
         """One after the other; a lost answer is `UNKNOWN` and the message may land later."""
@@ -217,6 +219,10 @@ class SimConsumer:
         """The broker says something; it arrives a little later."""
         latency_us = self.broker.random.randint(*self.broker.faults.latency_us)
         self._world.after(latency_us, self.process.post, self._put, event)
+
+    def fail(self) -> None:
+        """The client can't go on."""
+        self._post(Condition("fatal", "the client can't go on", fatal=True))
 
     # --- the group (Listener)
 

@@ -15,6 +15,12 @@ WORK: Final = Story(
 """While sidecars die and messages are sent back."""
 AWAY: Final = Story(("cancel", "cancel", "cancel", "store_failover", "net"), SETTINGS, "slow")
 """While the store forgets."""
+MANY: Final = Story(
+    ("cancel",) * 9 + ("net",) * 3,
+    (("stuck_ms", 700), ("sidecars", 2), ("lease_ms", 700)),
+    "retry",
+)
+"""So many that some end a message in the moment in which its copy claims it."""
 
 
 def chosen(book: Book, topic_id: bytes, random: Random) -> Coordinate | None:

@@ -105,6 +105,10 @@ class Checker(Decisions):
             known = {holding.fence for holding in message.holdings.values()}
             if fence in known or fence in message.retry_copies:
                 return at, message
+            # A copy whose origin record is gone has none until somebody gets it.
+            unconfirmed = not fence and message.retry_copies and self._without_origin(at)
+            if unconfirmed and message.exhausted:
+                return at, message
         return None
 
     # --- what applications read (Told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from ackd.core.ids import LedgerKey
 from ackd.core.record.maintenance import epoch_mark
@@ -65,12 +66,13 @@ class Decisions(Excuses):
         self.committed_topics: set[bytes] = set()
         self.calm = False
         self.ordered = 0
+        self.on_grant: Callable[[Coordinate, Holding], None] = lambda *_: None
         self.carried: dict[Coordinate, Coordinate] = {}
         self.seeks = Seeks(self.book, self.carried, cluster.of, world.fail)
         self.repeats = Repeats(world, cluster)
         self.notes = NoteBook(world.fail)
         self.deliveries = Deliveries(world, self.book)
-        self.posted = self.deliveries.posted
+        self.enqueued = self.deliveries.enqueued
 
     # --- the store's decisions (Observer)
 
@@ -173,6 +175,7 @@ class Decisions(Excuses):
         )
         holding.until(result.when_ms, reply.now_ms, now_us, by)
         message.holdings[holding.fence, holding.rollback_epoch] = message.newest = holding
+        self.on_grant(at, holding)
 
     def _in_order(self, at: Coordinate) -> None:
         """I6, while the store keeps its data."""

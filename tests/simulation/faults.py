@@ -14,6 +14,7 @@ from ackd.engine.runtime import Runtime
 from ackd.ports import Committed
 from tests.simulation.book import Place, Rollback
 from tests.simulation.cancels import chosen
+from tests.simulation.peers import Wires
 from tests.simulation.sidecar import Sidecar
 from tests.simulation.world import MS, S
 
@@ -50,6 +51,8 @@ class Nemesis:
         run.server.faults.active = run.broker_faults.active = False
         run.cluster.up = True
         run.server.frozen_until_us = 0
+        if run.wires is not None:
+            run.wires.mend()
         if not run.server.up:
             run.server.start(0)
         for sidecar in run.sidecars:
@@ -192,6 +195,55 @@ class Nemesis:
                 run.checker.cancelled(at, str(result))
 
         self._sidecar().request(cancel, told)
+
+    def _broker_fatal(self) -> None:
+        """One sidecar's client can't go on; another one is made."""
+        broker = self._sidecar().broker
+        if broker is not None and broker.consumers:
+            broker.consumers[-1].fail()
+
+    # --- links between sidecars
+
+    def _wires(self) -> Wires:
+        wires = self._run.wires
+        assert wires is not None
+        wires.trouble()
+        return wires
+
+    def _nothing(self) -> None:
+        """All goes well."""
+
+    def _peer_cut(self) -> None:
+        """A connection breaks with all that is on it; the ends hear of it one after the other."""
+        wires, random = self._wires(), self._random
+        for wire in wires.open_wires():
+            if random.random() < 0.6:
+                wire.break_off(random.randint(0, 1_400) * MS for _ in wire.ends)
+
+    def _peer_slow(self) -> None:
+        """Frames come late for a while."""
+        wires, random = self._wires(), self._random
+        wires.latency_us = (50, random.choice([20, 200, 1_200]) * MS)
+        self._mend_later(random.randint(200, 3_000))
+
+    def _peer_deaf(self) -> None:
+        """Nothing reaches one sidecar, though the others hear it."""
+        wires = self._wires()
+        wires.deaf.add(self._sidecar().name)
+        self._mend_later(self._random.randint(500, 3_000))
+
+    def _peer_refuse(self) -> None:
+        """New connections often fail, and the old ones break."""
+        wires = self._wires()
+        wires.refused = self._random.choice([0.5, 1.0])
+        self._peer_cut()
+        self._mend_later(self._random.randint(200, 2_000))
+
+    def _mend_later(self, after_ms: int) -> None:
+        def mend() -> None:
+            self._wires().mend()
+
+        self._world.after(after_ms * MS, mend)
 
     # --- store
 

@@ -63,6 +63,34 @@ def _counts_on(_: object) -> object:
     return lambda *_: None
 
 
+def _both(bring: Callable[..., bool]) -> object:
+    def both(self: object, waiter: Any, deliveries: list[object]) -> bool:
+        if waiter.waits and waiter.grants:
+            waiter.deliveries += deliveries
+            return True
+        return bring(self, waiter, deliveries)
+
+    return both
+
+
+def _at_once(ready: Callable[..., None]) -> object:
+    def at_once(self: Any, link: object, said: object) -> None:
+        for asked in list(self._asked.values()):
+            asked.waiter.elsewhere = 0
+            self.wait(asked.waiter)
+        ready(self, link, said)
+
+    return at_once
+
+
+def _passed_on(enter: Callable[..., object]) -> object:
+    def passed_on(self: object, *args: object, relayed: bool = False) -> object:
+        del relayed
+        return enter(self, *args)
+
+    return passed_on
+
+
 TABLE: Final[dict[str, Inside]] = {
     "replays are given up": Inside("ackd.engine.base.replay_log", "UNOPENED_WAIT_MS", _ten_seconds),
     "late acks overtake claims": Inside("ackd.core.record.copies", "perhaps_claimed", _never),
@@ -71,6 +99,18 @@ TABLE: Final[dict[str, Inside]] = {
     ),
     "a lease that ended is counted on": Inside(
         "ackd.core.ledger.entries", "Entries.uncount", _counts_on
+    ),
+    "a receive gets from here and from there": Inside(
+        "ackd.engine.delivery.dispatcher", "Dispatcher.bring", _both
+    ),
+    "requests of a closed link wait on": Inside(
+        "ackd.engine.peers.owning", "PeerOffers.closed", _counts_on
+    ),
+    "a receive asks two owners at once": Inside(
+        "ackd.engine.peers.asking", "PeerReceives.ready", _at_once
+    ),
+    "a request of another sidecar is passed on": Inside(
+        "ackd.engine.delivery.dispatcher", "Dispatcher.enter", _passed_on
     ),
 }
 """By the name of the mistake."""

@@ -19,6 +19,7 @@ from tests.simulation import mutants_of_record as record
 from tests.simulation import mutants_of_redrive as redrive
 from tests.simulation import mutants_of_repeats as repeats
 from tests.simulation import mutants_of_rollback as rollback
+from tests.simulation import mutants_of_shares as shares
 from tests.simulation.mutant import Mutant
 from tests.simulation.plan import Story
 
@@ -41,5 +42,6 @@ MUTANTS = (
     *notes.MUTANTS,
     *cancels.MUTANTS,
     *order.MUTANTS,
+    *shares.MUTANTS,
 )
 """The list to which every rule that the simulator guards adds at least one."""

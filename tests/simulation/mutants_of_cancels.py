@@ -6,7 +6,7 @@ from ackd.api.control import Cancel, CancelTo
 from ackd.core.record.operations import Op, ReplayAck
 from ackd.core.record.protocol import OpResult, RecordCall
 from ackd.core.record.transitions import Outcome, Verb
-from tests.simulation.cancels import AWAY, WORK
+from tests.simulation.cancels import MANY, WORK
 from tests.simulation.mutant import Mutant
 from tests.simulation.parts import Parts, SeededRuntime
 from tests.simulation.seams import WrongAsker
@@ -36,8 +36,7 @@ MUTANTS = (
         "a claimed message is cancelled in its origin record",
         "I2",
         Parts(store=ClaimedOrNot),
-        AWAY,
-        first=1_020,
+        MANY,
     ),
     Mutant("a cancel is told before it is done", "I7", Parts(runtime=ToldBeforeItIsDone), WORK),
 )

@@ -10,7 +10,7 @@ from ackd.core.record.operations import CloseOrigin, MoveToRetry, Op
 from ackd.core.record.protocol import Open, OpResult, RecordCall, Snapshot
 from ackd.core.record.state import PartitionRecord
 from ackd.core.record.transitions import Outcome, Verb
-from ackd.ports import Broker, Clock, Store
+from ackd.ports import Broker, Clock, PeerNetwork, Store
 from tests.simulation.mutant import Mutant
 from tests.simulation.parts import Parts, SeededRuntime
 from tests.simulation.plan import BLOCKED, PROMOTED_KEYS, Story
@@ -29,6 +29,7 @@ class KeepsNoOrder(SeededRuntime):
         brokers: Mapping[str, Broker],
         clock: Clock,
         bits: Callable[[int], int],
+        peers: PeerNetwork | None = None,
     ) -> None:
         loose = {
             name: replace(each, ordering="none") for name, each in settings.subscriptions.items()
@@ -39,6 +40,7 @@ class KeepsNoOrder(SeededRuntime):
             brokers=brokers,
             clock=clock,
             bits=bits,
+            peers=peers,
         )
 
 

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from ackd.core.outbox import Asking, Bounds, Outbox, Post, Posted, TakenMessage, TakeResult
+from ackd.core.outbox import (
+    Bounds,
+    EnqueueRequest,
+    EnqueueResult,
+    Outbox,
+    TakenMessage,
+    TakeRequest,
+    TakeResult,
+)
 from ackd.engine.publishing.outbox_codec import read_message, write_message
 from ackd.ports import Failure, NotStored, Outgoing, PublishResult, Stored
 from ackd.store.memory import MemoryStore
@@ -25,7 +33,7 @@ class HearsLateQuestions(MemoryOutboxes):
     async def take(
         self,
         name: str,
-        asking: Asking,
+        request: TakeRequest,
         most: int,
         bytes_max: int,
         have: Sequence[int] | None = None,
@@ -33,8 +41,8 @@ class HearsLateQuestions(MemoryOutboxes):
         """Whenever it was asked, under whatever term."""
         outbox = self._outboxes.setdefault(name, Outbox())
         outbox.seen = "", 0
-        term = outbox.term if asking.owner == outbox.owner else asking.term
-        return await super().take(name, asking._replace(term=term), most, bytes_max, have)
+        term = outbox.term if request.owner == outbox.owner else request.term
+        return await super().take(name, request._replace(term=term), most, bytes_max, have)
 
 
 class LateQuestionsCount(MemoryStore):
@@ -58,14 +66,18 @@ class NumbersComeAgain(MemoryStore):
 class OneTicket(SimOutboxes):
     """A repeat is one for the outbox, whichever of its messages go there this time."""
 
-    async def post(self, name: str, posts: Sequence[Post], bounds: Bounds) -> list[Posted]:
-        """The ticket names the request alone."""
-        return await super().post(name, [self._named(each) for each in posts], bounds)
+    async def enqueue(
+        self, name: str, requests: Sequence[EnqueueRequest], bounds: Bounds
+    ) -> list[EnqueueResult]:
+        """The key names the request alone."""
+        return await super().enqueue(name, [self._named(each) for each in requests], bounds)
 
     @staticmethod
-    def _named(post: Post) -> Post:
-        value = read_message(post.postings[0].body).value or b""
-        return post._replace(ticket=post.ticket and value.rpartition(b".")[0])
+    def _named(enqueue: EnqueueRequest) -> EnqueueRequest:
+        value = read_message(enqueue.messages[0].body).value or b""
+        return enqueue._replace(
+            idempotency_key=enqueue.idempotency_key and value.rpartition(b".")[0]
+        )
 
 
 class KeepsNoLanes(SimOutboxes):
@@ -74,19 +86,19 @@ class KeepsNoLanes(SimOutboxes):
     async def take(
         self,
         name: str,
-        asking: Asking,
+        request: TakeRequest,
         most: int,
         bytes_max: int,
         have: Sequence[int] | None = None,
     ) -> TakeResult:
         """Nothing has a key, or a partition."""
-        load = await super().take(name, asking, most, bytes_max, have)
-        return load._replace(parcels=[self._free(each) for each in load.parcels])
+        answer = await super().take(name, request, most, bytes_max, have)
+        return answer._replace(messages=[self._free(each) for each in answer.messages])
 
     @staticmethod
-    def _free(parcel: TakenMessage) -> TakenMessage:
-        message = replace(read_message(parcel.body), key=None, partition=None)
-        return parcel._replace(body=write_message(message))
+    def _free(taken: TakenMessage) -> TakenMessage:
+        message = replace(read_message(taken.body), key=None, partition=None)
+        return taken._replace(body=write_message(message))
 
 
 class TakesOverInSilence(SimOutboxes):
@@ -95,17 +107,17 @@ class TakesOverInSilence(SimOutboxes):
     async def take(
         self,
         name: str,
-        asking: Asking,
+        request: TakeRequest,
         most: int,
         bytes_max: int,
         have: Sequence[int] | None = None,
     ) -> TakeResult:
         """Nothing is in doubt."""
-        load = await super().take(name, asking, most, bytes_max, have)
-        return load._replace(parcels=[each._replace(in_doubt=False) for each in load.parcels])
+        answer = await super().take(name, request, most, bytes_max, have)
+        return answer._replace(messages=[each._replace(in_doubt=False) for each in answer.messages])
 
 
-class WithOneTicket(SimStore):
+class WithOneKey(SimStore):
     """See `OneTicket`."""
 
     OUTBOXES: ClassVar[type[SimOutboxes]] = OneTicket
@@ -139,7 +151,7 @@ def _known(result: PublishResult) -> PublishResult:
 MUTANTS = (
     Mutant("a late question takes messages", "I6", Parts(memory=LateQuestionsCount), AWAY),
     Mutant("a number comes again", "I6", Parts(memory=NumbersComeAgain), FORGOTTEN),
-    Mutant("a ticket is for any messages", "R20", Parts(store=WithOneTicket), FULL),
+    Mutant("a key is for any messages", "R20", Parts(store=WithOneKey), FULL),
     Mutant("lanes are not kept", "I6", Parts(store=WithoutLanes), AWAY),
     Mutant("no answer of the broker is one", "I1", Parts(broker=UnansweredIsSent), AWAY),
     Mutant("a takeover is not told", "R20", Parts(store=InSilence), AWAY),

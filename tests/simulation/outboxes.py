@@ -12,8 +12,8 @@ from typing import Final
 
 from ackd.api.messages import Accepted
 from ackd.core.ids import TopicPartition, message_id
-from ackd.core.outbox import Outbox, Post, Posted
-from ackd.engine.publishing.outbox_codec import read_look, read_message
+from ackd.core.outbox import EnqueueRequest, EnqueueResult, Outbox
+from ackd.engine.publishing.outbox_codec import read_message, read_status
 from tests.simulation.book import Book
 from tests.simulation.plan import Story
 from tests.simulation.world import MS, S, Violation, World
@@ -44,7 +44,7 @@ class Item:
     due_ms: int
     accepted_us: int
     lanes: tuple[Lane, ...]
-    ticket: bytes
+    idempotency_key: bytes
     asked_async: bool
     landed_before: int
 
@@ -68,28 +68,30 @@ class Deliveries:
 
     # --- what happens
 
-    def posted(self, posts: Sequence[Post], answers: Sequence[Posted]) -> None:
+    def enqueued(
+        self, requests: Sequence[EnqueueRequest], answers: Sequence[EnqueueResult]
+    ) -> None:
         """The store has decided."""
-        for post, posted in zip(posts, answers, strict=True):
-            if not posted.first or posted.replayed:
+        for enqueue, enqueued in zip(requests, answers, strict=True):
+            if not enqueued.first or enqueued.replayed:
                 continue
-            for index, posting in enumerate(post.postings):
-                message = read_message(posting.body)
+            for index, new_message in enumerate(enqueue.messages):
+                message = read_message(new_message.body)
                 value = message.value or b""
                 lanes: list[Lane] = []
                 if message.key is not None:
                     lanes.append((message.topic, message.key))
                 if message.partition is not None:
                     lanes.append((message.topic, message.partition))
-                due_ms = posted.now_ms + posting.delay_ms
+                due_ms = enqueued.now_ms + new_message.delay_ms
                 self._accepted(
                     Item(
                         value,
-                        posted.first + index,
+                        enqueued.first + index,
                         due_ms,
                         self.world.now_us,
                         tuple(lanes),
-                        post.ticket,
+                        enqueue.idempotency_key,
                         self.asked.get(value, False),
                         len(self.landed.get(value, ())),
                     )
@@ -98,7 +100,11 @@ class Deliveries:
     def _accepted(self, item: Item) -> None:
         self.world.note("outbox", "accepted", item.number, item.value.decode(), item.due_ms)
         before = self.items.setdefault(item.value, [])
-        if item.asked_async and item.ticket and any(not self.lost(each) for each in before):
+        if (
+            item.asked_async
+            and item.idempotency_key
+            and any(not self.lost(each) for each in before)
+        ):
             self.world.fail(f"R20: {item.value.decode()} accepted twice under one key")
         before.append(item)
         for lane in item.lanes:
@@ -184,7 +190,7 @@ class Deliveries:
             for item in items:
                 if len(items) > 1 or not item.asked_async or item.number not in outbox.results:
                     continue
-                said = read_look("broker", item.number, outbox.look(item.number))
+                said = read_status("broker", item.number, outbox.status(item.number))
                 places = self.landed[value]
                 if len(places) > 1 and not said.in_doubt:
                     raise Violation(f"R20: {value.decode()} is there {len(places)} times, untold")

@@ -9,10 +9,11 @@ from ackd.config.schema import Settings
 from ackd.engine.base.context import Context
 from ackd.engine.base.spill_file import Spill
 from ackd.engine.runtime import Runtime
-from ackd.ports import Broker, Clock, Store
+from ackd.ports import Broker, Clock, PeerNetwork, Store
 from ackd.store.memory import MemoryStore
 from ackd.telemetry.metrics import Metrics
 from tests.simulation.broker import SimBroker, SimConsumer
+from tests.simulation.peers import SimPeers
 from tests.simulation.spill import MemorySpill
 from tests.simulation.store_client import SimStore
 
@@ -31,8 +32,11 @@ class SeededRuntime(Runtime):
         brokers: Mapping[str, Broker],
         clock: Clock,
         bits: Callable[[int], int],
+        peers: PeerNetwork | None = None,
     ) -> None:
-        super().__init__(settings, store=store, brokers=brokers, clock=clock, metrics=METRICS)
+        super().__init__(
+            settings, store=store, brokers=brokers, clock=clock, metrics=METRICS, peers=peers
+        )
         self._bits = bits
 
     def _spill(self, name: str, bytes_max: int) -> Spill:
@@ -46,7 +50,7 @@ class SeededRuntime(Runtime):
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The classes of a run. `memory` decides in the store's server, `store` asks it on behalf of
-    one sidecar; `runtime` is what applications and operators talk to.
+    one sidecar; `runtime` is what applications and operators talk to; `peers` its way to others.
     """
 
     memory: type[MemoryStore] = MemoryStore
@@ -54,6 +58,7 @@ class Parts:
     broker: type[SimBroker] = SimBroker
     consumer: type[SimConsumer] = SimConsumer
     runtime: type[SeededRuntime] = SeededRuntime
+    peers: type[SimPeers] = SimPeers
 
 
 PARTS = Parts()

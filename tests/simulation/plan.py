@@ -71,6 +71,10 @@ class Plan:
     outbox: int = 0  # applications publish for later, with room for so many; 0: they don't
     foreign_delays: int = 0  # 1: other clients have delayed messages
     ordered: int = 0  # in the order of so many keys; -1: each partition as a whole; 0: no order
+    peers: int = (
+        0  # 1: sidecars give messages to each other; 2: and none is lost on the way for long
+    )
+    wait_ms: int = 0  # applications wait so long, each at a sidecar of its own; 0: drawn, anywhere
     weights: dict[str, int] = field(default_factory=dict)
     acts: list[Act] = field(default_factory=list)
 

@@ -22,6 +22,7 @@ class Process:
         )
         self.loop.on_fuse = self.kill
         self.disturbed_us: list[int] = []
+        self.on_kill: list[Callable[[], None]] = []
 
     @property
     def alive(self) -> bool:
@@ -43,6 +44,8 @@ class Process:
             self.world.note(self.name, "killed")
             self.disturbed_us.append(self.world.now_us)
             self.loop.kill()
+            for tell in self.on_kill:
+                tell()
 
     def freeze(self) -> None:
         """The signal STOP."""

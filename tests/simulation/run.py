@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from unittest.mock import patch
 
 from ackd.config.dedup import DedupSettings
@@ -23,10 +23,12 @@ from tests.simulation.group import Group
 from tests.simulation.log import Cluster
 from tests.simulation.outboxes import OUT, PARTITIONS, Deliveries
 from tests.simulation.parts import PARTS, Parts
+from tests.simulation.peers import Wires
 from tests.simulation.plan import ANY, Plan, Story, draw
 from tests.simulation.process import Process
 from tests.simulation.redrives import redriven, under_way
 from tests.simulation.senders import Sender
+from tests.simulation.shares import LATE_US, LINKS, PROMPT_US, Shares
 from tests.simulation.sidecar import Place as SidecarPlace
 from tests.simulation.sidecar import Sidecar
 from tests.simulation.store import StoreServer
@@ -55,6 +57,7 @@ class Outcome:
     tail: str
     repeats: int = 0
     redriven: int = 0
+    served: dict[str, int] = field(default_factory=dict)
     story: Story = ANY
 
     def summary(self) -> str:
@@ -86,8 +89,18 @@ class Run:
         )
         self.broker_faults = BrokerFaults()
         self._random = self.world.random("traffic")
+        self.wires = Wires(self.world) if self.plan.peers else None
+        self.shares = Shares(self.world, self.checker.book, self.wires)
+        self.shares.strict = self.plan.peers > 1
+        if self.shares.strict:
+            kinds = {act.kind for act in self.plan.acts}
+            self.shares.lies_us = PROMPT_US if kinds == {"nothing"} else LATE_US
+            if not kinds <= {"nothing", *LINKS}:
+                self.shares.lies_us = 0
+        self.checker.on_grant = self.shares.granted
         place = SidecarPlace(
-            self.world, self.server, self.cluster, self.group, self.broker_faults, parts
+            self.world, self.server, self.cluster, self.group, self.broker_faults, parts,
+            self.wires, self.shares.reached if self.plan.peers else None,
         )  # fmt: skip
         self.sidecars = [
             Sidecar(place, f"s{number}", self._settings(f"s{number}"), self.plan.store_timeout_ms)
@@ -155,6 +168,8 @@ class Run:
 
     def _appended(self, tp: TopicPartition, offset: int, value: bytes, headers: Headers) -> None:
         self.checker.copied(headers, tp, offset)
+        if tp.topic == TOPIC:
+            self.shares.published(tp.partition, offset)
         if tp.topic == OUT:
             self.checker.deliveries.arrived(tp, offset, value)
 
@@ -186,13 +201,16 @@ class Run:
             habits = Habits(
                 lease_ms=plan.lease_ms,
                 receive_max=habits_random.choice([1, 5, 20]),
-                wait_ms=habits_random.choice([0, 200, 2_000]),
+                wait_ms=habits_random.choice([0, 200, 2_000]) if not plan.wait_ms else plan.wait_ms,
                 weights=plan.weights,
                 lease_given=habits_random.random() < 0.5,
                 attempt_ids=habits_random.random() < 0.3,
                 joined=habits_random.random() < 0.3,
             )
-            self.apps.append(App(world, f"app{number}", self.sidecars, habits, self.checker))
+            at = self.sidecars
+            if plan.wait_ms:  # each at one of its own
+                at = [at[number % len(at)]]
+            self.apps.append(App(world, f"app{number}", at, habits, self.checker))
         if plan.outbox:
             self._send(self.checker.deliveries)
         nemesis = Nemesis(self)
@@ -200,6 +218,7 @@ class Run:
         world.run(START_US + plan.faults_us)
         nemesis.stop()
         world.note("run", "calm")
+        self.shares.calm_us = world.now_us
         for app in self.apps:
             app.calm = True
         for sender in self.senders:
@@ -388,6 +407,7 @@ def simulate(
         acked=run.checker.acked_count,
         repeats=run.checker.repeats.count,
         redriven=run.redriven,
+        served=dict(run.shares.served),
         story=story,
         violation=violation,
         tail="" if violation is None and not about else world.tail(lines, about),

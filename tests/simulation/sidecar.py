@@ -9,10 +9,11 @@ from typing import Any
 
 from ackd.config.schema import Settings
 from ackd.engine.runtime import Runtime
-from tests.simulation.broker import BrokerFaults
+from tests.simulation.broker import BrokerFaults, SimBroker
 from tests.simulation.group import Group
 from tests.simulation.log import Cluster
 from tests.simulation.parts import Parts
+from tests.simulation.peers import Wires
 from tests.simulation.process import Process
 from tests.simulation.store import StoreServer
 from tests.simulation.store_client import SimStore
@@ -23,7 +24,9 @@ Answer = Callable[[object, Exception | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What all sidecars of a run share."""
+    """What all sidecars of a run share. `reached` gets each result that a request has; `wires`
+    connects the sidecars, if anything does.
+    """
 
     world: World
     server: StoreServer
@@ -31,6 +34,8 @@ class Place:
     group: Group
     broker_faults: BrokerFaults
     parts: Parts
+    wires: Wires | None = None
+    reached: Callable[[str, object], None] | None = None
 
 
 class Request:
@@ -55,6 +60,9 @@ class Request:
             result = await work(runtime)
         except Exception as error:  # noqa: BLE001 - what HTTP would answer, the client judges it
             failure = error
+        reached = self._sidecar.place.reached
+        if reached is not None:
+            reached(self._sidecar.name, result)
         if self.gone:
             await self._sidecar.unsent(runtime, result)
             return
@@ -79,6 +87,7 @@ class Sidecar:
         self.runtime: Runtime | None = None
         self.past: list[Process] = []
         self.store: SimStore | None = None
+        self.broker: SimBroker | None = None
         self._store_timeout_ms = store_timeout_ms
         self._requests: dict[Request, None] = {}
         self._random = place.world.random(f"http/{name}")
@@ -96,7 +105,7 @@ class Sidecar:
         random = place.world.random(f"bits/{self.name}/{process.boot}")
         parts = place.parts
         self.store = parts.store(place.server, process, self._store_timeout_ms)
-        broker = parts.broker(
+        broker = self.broker = parts.broker(
             place.cluster, place.group, process, place.broker_faults, parts.consumer
         )
         self.runtime = parts.runtime(
@@ -105,6 +114,7 @@ class Sidecar:
             brokers={"broker": broker},
             clock=process,
             bits=random.getrandbits,
+            peers=None if place.wires is None else parts.peers(place.wires, process),
         )
         place.world.note(self.name, "boot", process.boot)
         process.loop.spawn(self.runtime.start(), "start")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ackd.core.bitmap import CHUNK_OFFSETS
 from ackd.core.ids import LedgerKey
-from ackd.core.outbox import Post, Posted
+from ackd.core.outbox import EnqueueRequest, EnqueueResult
 from ackd.core.record.protocol import Open, RecordCall, RecordReply, Snapshot
 from ackd.store.memory import Data, MemoryStore
 from tests.simulation.process import Process
@@ -31,7 +31,9 @@ class Observer(Protocol):
     def value_set(self, name: str, value: bytes) -> None:
         """A small value was written."""
 
-    def posted(self, posts: Sequence[Post], answers: Sequence[Posted]) -> None:
+    def enqueued(
+        self, requests: Sequence[EnqueueRequest], answers: Sequence[EnqueueResult]
+    ) -> None:
         """An outbox has accepted, or not."""
 
 

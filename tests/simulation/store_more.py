@@ -6,7 +6,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ackd.core.dedup_window import Ask, SeenEntry
-from ackd.core.outbox import Asking, Bounds, Keep, Look, Post, Posted, SendResult, TakeResult
+from ackd.core.outbox import (
+    Bounds,
+    EnqueueRequest,
+    EnqueueResult,
+    MessageStatus,
+    ResultRetention,
+    SendResult,
+    TakeRequest,
+    TakeResult,
+)
 from ackd.ports import AssignedPlace
 from tests.simulation.store import Observer, Work
 
@@ -26,19 +35,21 @@ class SimOutboxes:
     async def _call(self, work: Work[Any]) -> Any:
         return await self._seen(work, None)
 
-    async def post(self, name: str, posts: Sequence[Post], bounds: Bounds) -> list[Posted]:
+    async def enqueue(
+        self, name: str, requests: Sequence[EnqueueRequest], bounds: Bounds
+    ) -> list[EnqueueResult]:
         """Accept."""
-        sent = list(posts)
-        found: list[Posted] = await self._seen(
-            lambda s: s.outboxes.post(name, sent, bounds),
-            lambda answers: self._observer.posted(sent, answers),
+        sent = list(requests)
+        found: list[EnqueueResult] = await self._seen(
+            lambda s: s.outboxes.enqueue(name, sent, bounds),
+            lambda answers: self._observer.enqueued(sent, answers),
         )
         return found
 
     async def take(
         self,
         name: str,
-        asking: Asking,
+        request: TakeRequest,
         most: int,
         bytes_max: int,
         have: Sequence[int] | None = None,
@@ -46,7 +57,7 @@ class SimOutboxes:
         """Take."""
         held = None if have is None else list(have)
         found: TakeResult = await self._call(
-            lambda s: s.outboxes.take(name, asking, most, bytes_max, held)
+            lambda s: s.outboxes.take(name, request, most, bytes_max, held)
         )
         return found
 
@@ -57,7 +68,7 @@ class SimOutboxes:
         term: int,
         lease_ms: int,
         sent: Sequence[SendResult],
-        keep: Keep,
+        keep: ResultRetention,
     ) -> bool:
         """Confirm."""
         told = list(sent)
@@ -72,9 +83,9 @@ class SimOutboxes:
         found: bool = await self._call(lambda s: s.outboxes.release(name, owner, term, told))
         return found
 
-    async def look(self, name: str, number: int) -> Look:
+    async def status(self, name: str, number: int) -> MessageStatus:
         """Look."""
-        found: Look = await self._call(lambda s: s.outboxes.look(name, number))
+        found: MessageStatus = await self._call(lambda s: s.outboxes.status(name, number))
         return found
 
     async def again(self, name: str, number: int) -> bool:

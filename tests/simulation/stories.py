@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.simulation import cancels, foreign_delays, notes, outboxes, plan
+from tests.simulation import cancels, foreign_delays, notes, outboxes, plan, shares
 from tests.simulation.plan import Story
 
 STORIES: Final = {
@@ -28,6 +28,11 @@ STORIES: Final = {
     "notes": notes.WORK,
     "cancels": cancels.WORK,
     "cancels-forgotten": cancels.AWAY,
+    "shares": shares.PLAIN,
+    "shares-cut": shares.CUT,
+    "shares-away": shares.AWAY,
+    "shares-killed": shares.KILLED,
+    "shares-late": shares.LATE,
 }
 
 

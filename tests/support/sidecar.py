@@ -210,7 +210,7 @@ class Sidecar:
 
     def waiters(self, subscription: str) -> int:
         """Receives that wait now."""
-        return self.runtime._subscriptions[subscription].dispatcher.line.waiting()
+        return self.runtime._subscriptions[subscription].dispatcher.waiters()
 
     def receives(self, subscription: str, outcome: str) -> int:
         """Receives that ended so."""

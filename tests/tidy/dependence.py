@@ -39,6 +39,14 @@ ENGINE_PARTS: dict[str, tuple[str, ...]] = {
         "ackd.engine.retry",
         "ackd.engine.settlement",
     ),
+    # Messages from any sidecar: receives wait at other owners, and theirs here.
+    "ackd.engine.peers": (
+        "ackd.engine.base",
+        "ackd.engine.partition",
+        "ackd.engine.cluster",
+        "ackd.engine.settlement",
+        "ackd.engine.delivery",
+    ),
     # Looks at everything that runs, and changes it while it does.
     "ackd.engine.control": (
         "ackd.engine.base",
@@ -58,6 +66,7 @@ ENGINE_PARTS: dict[str, tuple[str, ...]] = {
         "ackd.engine.tracing",
     ),
     # The composition roots: the only files that know all parts.
+    "ackd.engine.parts_by_name": ("ackd.engine",),
     "ackd.engine.subscription": ("ackd.engine",),
     "ackd.engine.drain": ("ackd.engine",),
     "ackd.engine.runtime": ("ackd.engine",),
@@ -101,8 +110,14 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "ackd.http.formats.negotiation",
         "ackd.http.formats.raw",
     ),
+    # Carries frames and knows nothing of what they say: the engine has it as a port.
+    "ackd.peer": (*BASE, "ackd.config", "ackd.telemetry", "ackd.engine.base.tasks"),
     # The one place that puts a sidecar together.
-    "ackd.serve": (*BASE, "ackd.config", "ackd.engine", "ackd.http", "ackd.malloc", "ackd.push"),
+    "ackd.serve": (
+        *BASE,
+        *("ackd.config", "ackd.engine", "ackd.http", "ackd.malloc", "ackd.peer", "ackd.push"),
+        "ackd.telemetry.metrics",
+    ),
     "ackd.malloc": (),
     # Nothing of a sidecar: it runs in a pod of its own.
     "ackd.inject": ("ackd.errors", "ackd.hidden", "ackd.config.address"),
@@ -132,6 +147,9 @@ CORE_STDLIB = frozenset(
     """.split()  # noqa: SIM905 -- one name a line would hide the list
 )
 """What core may import of the standard library: data types and arithmetic, nothing that acts."""
+
+TYPES_ONLY = "_typeshed"
+"""What type checkers know of the standard library: private by its name only."""
 
 HOLDERS: dict[str, tuple[str, ...]] = {
     "hiredis": ("ackd.store",),
@@ -190,11 +208,18 @@ def _against(module: str, part: str, name: str) -> str:
         if any(_inside(name, allowed) for allowed in ALLOWED[part]):
             return ""
         return f"{part} must not import {name}"
+    if top != TYPES_ONLY and any(_private(each) for each in name.split(".")):
+        return f"{name} is private: it may change with any release"
     if part == "ackd.core" and top not in CORE_STDLIB:
         return f"core is pure: no {top}"
     if top in HOLDERS and not any(_inside(module, holder) for holder in HOLDERS[top]):
         return f"only {', '.join(HOLDERS[top])} may know {top}"
     return ""
+
+
+def _private(name: str) -> bool:
+    """Whether a module, or what is taken from it, is none that others should use."""
+    return name.startswith("_") and not name.endswith("__")
 
 
 def _between_adapters(module: str, name: str) -> str:

@@ -9,8 +9,9 @@ _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _SHELL = ("sh", "bash", "shell", "console")
 _TEST = re.compile(r"test_\w+")
+_FILE = re.compile(r"[\w./-]+/[\w-]+\.(?:py|lua|md)")
 _SECTION = re.compile(
-    r"^\[(?:brokers|subscriptions|server|store|publish|traces|app)\b", re.MULTILINE
+    r"^\[(?:brokers|subscriptions|server|store|publish|peers|traces|app)\b", re.MULTILINE
 )
 _NAMED = re.compile(r"(?<![\w/.])docs/[\w/-]+\.md")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -129,6 +130,11 @@ def _unknown(words: list[str], help_of: Callable[[str], str]) -> bool:
 def tests_named(text: str) -> set[str]:
     """Names of tests in inline code."""
     return {code for code in _INLINE.findall(_FENCE.sub("", text)) if _TEST.fullmatch(code)}
+
+
+def files_named(text: str) -> set[str]:
+    """Files with their folders in inline code: `core/backoff.py`."""
+    return {code for code in _INLINE.findall(_FENCE.sub("", text)) if _FILE.fullmatch(code)}
 
 
 def linked(page: Path) -> set[Path]:

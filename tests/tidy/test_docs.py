@@ -20,6 +20,7 @@ from tests.tidy.words import tracked_files
 
 CONFIGURATIONS_MIN = 10
 PAGES_NAMED_MIN = 40
+FILES_NAMED_MIN = 10
 DECISION_LINES_MAX = 60
 
 
@@ -92,6 +93,17 @@ def test_tests_that_pages_name_exist() -> None:
     assert len(named[REPO / "THREAT_MODEL.md"]) > 20
     missing = {page.name: sorted(names - known) for page, names in named.items() if names - known}
     assert not missing
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/develop/common-changes.md"])
+def test_files_that_lists_for_changes_name_exist(page: str) -> None:
+    """Code may be named by its path below `sidecar/ackd`, tests by theirs below `tests`."""
+    roots = (REPO, REPO / "sidecar" / "ackd", REPO / "tests")
+    named = docs.files_named((REPO / page).read_text())
+    assert len(named) > FILES_NAMED_MIN
+    assert [
+        each for each in sorted(named) if not any((root / each).exists() for root in roots)
+    ] == []
 
 
 @pytest.mark.parametrize("index", ["docs/README.md", "docs/develop/adr/README.md"])

@@ -17,6 +17,7 @@ from tests.tidy.dependence import circles, dependence, package_circles
 from tests.tidy.feeding import unfed_metrics
 from tests.tidy.lua import lua_bare_index, lua_function_size
 from tests.tidy.old_words import lua_old_words
+from tests.tidy.reach_throughs import reach_throughs, reach_throughs_needlessly_open
 from tests.tidy.sources import Source, read_sources
 from tests.tidy.verb_lists import verb_lists
 from tests.tidy.words import forbidden_words, tracked_files
@@ -49,6 +50,8 @@ def sources() -> list[Source]:
         checks.class_size,
         unfed_metrics,
         ledger_is_closed,
+        reach_throughs,
+        reach_throughs_needlessly_open,
         verb_lists,
     ],
     ids=lambda check: check.__name__,

@@ -21,9 +21,7 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
-from confluent_kafka.admin._metadata import ClusterMetadata
+from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from ackd.core.backoff import Backoff
@@ -112,7 +110,7 @@ class AdminQuestions:
             async with asyncio.timeout(ANSWER_S):
                 new = await settled(self._pool.submit(self._make))
         except (KafkaException, ValueError, TypeError, AckdError, RuntimeError, OSError) as error:
-            LOG.warning("no new admin client: %r", error)
+            LOG.warning("ackd can't make a new admin client, and keeps the old one: %r", error)
             return
         if self._client is old:  # The client was not closed meanwhile.
             # The client before the last has answered everything; closing it may take a while.
@@ -145,7 +143,7 @@ class AdminQuestions:
         return str((await self._metadata("cluster id")).cluster_id)
 
     async def topic_names(self) -> list[str]:
-        """All topics. Raises `BrokerError`."""
+        """Names of all topics of the cluster. Raises BrokerError."""
         return list((await self._metadata("topics")).topics)
 
     async def _metadata(self, what: str) -> ClusterMetadata:
@@ -258,7 +256,7 @@ class AdminQuestions:
                 async with asyncio.timeout(self._timeout_s + ANSWER_S):
                     return await ask()
             except TimeoutError:
-                LOG.warning("%s: the client gave no answer, nor said that there is none", what)
+                LOG.warning("%s: the admin client is silent, ackd replaces it", what)
                 await self._renew()
                 raise BrokerError(f"{what}: no answer in time") from None
             except KafkaException as error:
@@ -282,7 +280,6 @@ def _offset(found: object) -> int:
 
 
 def _topic_info(found: object) -> TopicInfo:
-    """Convert the client's description."""
     identity = found.topic_id  # type: ignore[attr-defined]
     parts = (identity.get_most_significant_bits(), identity.get_least_significant_bits())
     raw = b"".join((part & (2**64 - 1)).to_bytes(8, "big") for part in parts)

@@ -135,5 +135,7 @@ class KafkaBroker:
         self._admin.close()
 
     def _log_condition(self, condition: Condition) -> None:
-        state = "over" if condition.cleared else "began"
-        LOG.warning("broker %s: %s %s: %s", self.name, condition.code, state, condition.detail)
+        state = "is over" if condition.cleared else "began"
+        LOG.warning(
+            "broker %s: condition %s %s: %s", self.name, condition.code, state, condition.detail
+        )

@@ -64,9 +64,9 @@ class KafkaOptions:
         "plaintext", "Whether connections use TLS (`ssl`), a password (`sasl_`), or both."
     )
     sasl_mechanism: SaslMechanism = setting(
-        "SCRAM-SHA-512", "How the password is proved, with `sasl_plaintext` and `sasl_ssl`."
+        "SCRAM-SHA-512", "With `sasl_plaintext` and `sasl_ssl`: how the client proves its password."
     )
-    sasl_username: str | None = setting(None, "User, with `sasl_plaintext` and `sasl_ssl`.")
+    sasl_username: str | None = setting(None, "With `sasl_plaintext` and `sasl_ssl`: user name.")
     sasl_password_file: Path | None = setting(None, "File with the password (its first line).")
     tls_ca_file: Path | None = setting(
         None, "Certificate authorities to trust (PEM); default: the system's."
@@ -83,18 +83,19 @@ class KafkaOptions:
     )
     isolation_level: IsolationLevel = setting(
         "read_committed",
-        "Whether records of open and aborted transactions are hidden. Changing it on a living "
-        "subscription needs a reset.",
+        "Whether records of open and aborted transactions are hidden. A change for a group that "
+        "has progress needs a reset.",
     )
     fetch_records_max: int = setting(
         5_000,
-        "Most fetched records of a subscription that wait for the engine.",
+        "Most fetched records of a subscription in the adapter, before ackd takes them over.",
         min=1,
         max=1_000_000,
     )
     fetch_bytes_max: int = setting(
         16 * MIB,
-        "Most bytes of records that wait for the engine; as much again waits in the client.",
+        "Most bytes of fetched records in the adapter, before ackd takes them over; the client "
+        "library holds as much again.",
         min=64 * KIB,
         max=1024 * MIB,
     )
@@ -109,8 +110,8 @@ class KafkaOptions:
     )
     publish_timeout_ms: int = setting(
         10_000,
-        "How long one publish may take, the client's own repeats included; then its outcome "
-        "counts as unknown.",
+        "How long one publish may take, with the client's own repeats; then its outcome is "
+        "unknown.",
         min=100,
         max=600_000,
     )
@@ -134,8 +135,8 @@ class KafkaOptions:
         default_factory=dict,
         repr=False,
         metadata=about(
-            "More librdkafka properties, for all clients of this connection; those that ackd "
-            "sets itself are refused.",
+            "Further librdkafka properties for all clients of this connection. ackd refuses "
+            "those that it sets itself.",
             secret=True,
         ),
     )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError, BugError, OutcomeUnknownError
@@ -179,6 +179,7 @@ class KafkaConsumer:
         before = self._lanes.get(partition)
         lane.unchecked = self._expected.pop(partition, before.unchecked if before else None)
         self._lanes[partition] = lane
+        self._conditions.clear(_truncated(partition))  # whoever fetches anew knows where from
         if lane.unchecked is None:
             self._begin(partition, lane)
         else:
@@ -220,6 +221,7 @@ class KafkaConsumer:
     def stop_fetch(self, partition: TopicPartition) -> None:
         if self._lanes.pop(partition, None) is not None:
             self._fetcher.end(partition)
+            self._conditions.clear(_truncated(partition))
 
     def pause(self, partition: TopicPartition) -> None:
         """Drops what is buffered of it; `resume` reads it again."""
@@ -287,9 +289,7 @@ class KafkaConsumer:
         if truncated:
             match = CUT.search(detail)
             cut = max(int(match[1]), first) if match else first
-            self._conditions.report(
-                f"fetch/truncated/{partition.topic}/{partition.partition}", detail
-            )
+            self._conditions.report(_truncated(partition), detail)
         if first <= position <= end and not truncated:
             # For example a leader that had not caught up. Nothing was skipped: go on where it
             # stopped.
@@ -434,3 +434,10 @@ class KafkaConsumer:
     async def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
         found = await self._admin.offset(partition, OffsetSpec.for_timestamp(timestamp_ms))
         return found if found >= 0 else (await self.log_range(partition))[1]
+
+
+def _truncated(partition: TopicPartition) -> str:
+    """The condition that the log lost messages which were read, until fetching begins anew or the
+    partition is let go.
+    """
+    return f"fetch/truncated/{partition.topic}/{partition.partition}"

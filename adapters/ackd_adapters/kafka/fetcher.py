@@ -118,7 +118,6 @@ class Fetcher(Worker):
         self.commands.put(lambda: self._begin(partition, made))
 
     def end(self, partition: TopicPartition) -> None:
-        """Stop reading this partition."""
         self.commands.put(lambda: self._end(partition))
 
     def _begin(self, partition: TopicPartition, made: _Stretch) -> None:

@@ -58,7 +58,6 @@ class Conditions:
         self.clear(*codes)
 
     def now(self) -> list[Condition]:
-        """All open conditions."""
         with self._lock:
             return list(self._open.values())
 

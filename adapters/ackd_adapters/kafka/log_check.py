@@ -70,7 +70,7 @@ class LogCheck:
                 with suppress(KafkaException, RuntimeError):
                     client.close()
         except (KafkaException, AckdError, ValueError, TypeError, RuntimeError) as error:
-            LOG.warning("looking at logs: %r", error)
+            LOG.warning("ackd can't check logs for truncation: %r", error)
         finally:
             answered(found)
 

@@ -222,7 +222,7 @@ class Member(Worker):
 
 
 def _finish(answer: Future[None], error: KafkaError | None, partitions: Positions) -> None:
-    """Success only when no partition failed."""
+    """Complete a commit; it succeeded only if no partition failed."""
     failed = error or next((each.error for each in partitions if each.error is not None), None)
     if failed is None:
         answer.set_result(None)

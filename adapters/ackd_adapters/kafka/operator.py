@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin import ConfigResource
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
@@ -19,7 +19,7 @@ _NO_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND})
 
 
 async def group_members(admin: AdminQuestions, group: str, timeout_s: float) -> list[str]:
-    """Client ids of the group's members with their hosts. Raises BrokerError."""
+    """Name the group's members: client ids with hosts. Raises BrokerError."""
 
     async def ask() -> list[str]:
         asked = admin.client.describe_consumer_groups([group], request_timeout=timeout_s)
@@ -40,7 +40,7 @@ async def move_group(
     positions: Mapping[TopicPartition, Committed],
     timeout_s: float,
 ) -> None:
-    """Commit for an empty group; the broker refuses it otherwise. Raises BrokerError."""
+    """Commit positions for a group without members; else the broker refuses. Raises BrokerError."""
     wanted = [
         ClientPartition(tp.topic, tp.partition, each.offset, metadata=each.metadata)
         for tp, each in positions.items()
@@ -60,7 +60,7 @@ async def move_group(
 
 
 async def topic_settings(admin: AdminQuestions, topic: str, timeout_s: float) -> dict[str, str]:
-    """The topic's settings in effect. Raises BrokerError."""
+    """Read the topic's settings in effect. Raises BrokerError."""
     resource = ConfigResource("topic", topic)
 
     async def ask() -> dict[str, str]:

@@ -49,7 +49,7 @@ class PositionReader(Worker):
         self._client = Client(self._properties())
 
     def step(self) -> None:
-        """One question, or the end."""
+        """Answer one question, or end."""
         try:
             question = self.commands.get(timeout=IDLE_S)
         except queue.Empty:
@@ -61,8 +61,8 @@ class PositionReader(Worker):
         self._client.close()
 
     def on_crash(self, error: BaseException) -> None:
-        """Whoever asked gets the error; the next question gets a new reader."""
-        LOG.warning("reading committed positions: %r", error)
+        """Log it: whoever asked gets the error, and the next question gets a new reader."""
+        LOG.warning("ackd can't read committed positions: %r", error)
 
     def _answer(self, partitions: Sequence[TopicPartition], answer: Future[Found]) -> None:
         try:

@@ -38,7 +38,7 @@ class _Call:
         self.done = done
 
     def settle(self, index: int, result: PublishResult) -> None:
-        """Record one result."""
+        """Record the result of message `index`; the last one ends the call."""
         self.results[index] = result
         self.left -= 1
         if not self.left and not self.done.done():
@@ -46,7 +46,7 @@ class _Call:
 
 
 class _Delivery:
-    """The producer calls it for one message, in the polling thread."""
+    """Called by the producer with the outcome of one message, in the polling thread."""
 
     __slots__ = ("answers", "call", "index")
 
@@ -90,7 +90,7 @@ class _Producer(Worker):
         )
 
     def step(self) -> None:
-        """Take answers to the loop, all of one poll at once."""
+        """Take the answers of one poll to the loop, all at once."""
         self.client.poll(POLL_S)
         self._hand_over()
         self._admin.poll()
@@ -105,7 +105,7 @@ class _Producer(Worker):
         self._hand_over()
 
     def on_crash(self, error: BaseException) -> None:
-        """Nothing is answered any more: the next publish makes a new producer."""
+        """Nothing answers any more: the next publish makes a new producer."""
         self.health.fatal = True
         self._conditions.report("publish/crash", repr(error), fatal=True)
 
@@ -168,7 +168,7 @@ class Publisher:
         return made
 
     async def close(self) -> None:
-        """Flush, bounded. Never raises."""
+        """Flush for a bounded time. Never raises."""
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.close(FLUSH_BOUND_S + _PURGED_S)

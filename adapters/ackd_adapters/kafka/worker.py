@@ -59,7 +59,7 @@ class Worker(ABC):
 
     @abstractmethod
     def step(self) -> None:
-        """One turn: poll once, for a bounded time."""
+        """Take one turn: poll once, for a bounded time."""
 
     @abstractmethod
     def close_client(self) -> None:

@@ -47,12 +47,11 @@ class Instance:
         self._remove_dead_files()
 
     def beat(self) -> None:
-        """Show that this process runs."""
+        """Show that this process still runs, by a new number in its file."""
         self._beat += 1
         os.pwrite(self._handle, self._beat.to_bytes(_BEAT_BYTES, "big"), 0)
 
     def close(self) -> None:
-        """Remove the heartbeat file."""
         (self._folder / self.name).unlink(missing_ok=True)
         os.close(self._handle)
 
@@ -63,7 +62,7 @@ class Instance:
 
 
 def look(path: Path) -> bytes | None:
-    """What the process of this file wrote last; None when it has ended."""
+    """Return what the process of this file wrote last; None if it has ended."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -79,7 +78,7 @@ def look(path: Path) -> bytes | None:
 
 
 class Watch:
-    """What one process knows of the others. `session_ms`: how long a frozen process keeps its
+    """Remembers what the other processes wrote. `session_ms`: how long a frozen process keeps its
     membership.
     """
 
@@ -91,7 +90,7 @@ class Watch:
         self._looked_ms: int | None = None
 
     def dead(self, names: set[str], now_ms: int) -> set[str]:
-        """Which of these processes are gone. `now_ms` is monotonic."""
+        """Return which of these processes are gone. `now_ms` is monotonic."""
         passed = 0 if self._looked_ms is None else min(now_ms - self._looked_ms, 2 * LOOK_MS)
         self._looked_ms = now_ms
         self._seen = {name: seen for name, seen in self._seen.items() if name in names}

@@ -14,7 +14,9 @@ from collections.abc import Set as AbstractSet
 def assign(
     wanted: Mapping[str, AbstractSet[int]], claims: Mapping[int, str]
 ) -> dict[str, set[int]]:
-    """`wanted`: the logs that each member asks for; `claims`: who holds what now."""
+    """Distribute logs over members. `wanted`: the logs that each member asks for; `claims`: who has
+    what now.
+    """
     shares: dict[str, set[int]] = {member: set() for member in wanted}
     classes: dict[tuple[str, ...], list[int]] = {}
     askers: dict[int, list[str]] = {}

@@ -80,11 +80,11 @@ class LocalBroker:
 
     @property
     def groups(self) -> Groups:
-        """For jobs of consumers, in the writer's thread."""
+        """The groups of this process, for jobs of consumers in the writer's thread."""
         return self._writer.groups
 
     async def start(self) -> None:
-        """Open the queue, or make it. Raises BrokerError."""
+        """Open the queue, or make it. Raises BrokerError; then it may be tried again."""
         self._loop = asyncio.get_running_loop()
         opened: asyncio.Future[str | BrokerError] = self._loop.create_future()
         self._writer.start(lambda found: self.call_loop(_set(opened, found)))
@@ -158,7 +158,6 @@ class LocalBroker:
         return own_topics.dead_letter_topic(group)
 
     def retry_topic(self, group: str) -> str:
-        """See `dead_letter_topic`."""
         return own_topics.retry_topic(group)
 
     async def delete_topic(self, topic: str) -> None:

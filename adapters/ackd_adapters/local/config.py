@@ -21,15 +21,18 @@ class LocalOptions:
 
     path: Path = setting(
         Path("local"),
-        "Folder of the queue; made when it is missing. All sidecars of one host that name the same "
-        "folder share its topics and groups. It must be on a local file system, not on NFS.",
+        "Folder of the queue; ackd makes it if it is missing. All sidecars of one host that name "
+        "the same folder share its topics and groups. It must be on a local file system, not on "
+        "NFS.",
         base="state_dir",
     )
-    partitions: int = setting(4, "Partitions of a topic that is made by itself.", min=1, max=1024)
+    partitions: int = setting(
+        4, "Partitions of a topic that ackd makes by `auto_create`.", min=1, max=1024
+    )
     auto_create: bool = setting(
         True,
-        "Make a topic when something is published to it or a subscription names it; else such a "
-        "message is refused, and the subscription waits.",
+        "Whether ackd makes a topic when a message is published to it or a subscription names "
+        "it. If not, it refuses the message, and the subscription waits for the topic.",
     )
     sync: Literal["full", "normal"] = setting(
         "full",
@@ -38,13 +41,13 @@ class LocalOptions:
     )
     retention_ms: int = setting(
         7 * DAY_MS,
-        "How long a message is kept, read or unread; 0 keeps it for ever.",
+        "How long the queue keeps a message, read or unread; 0: for ever.",
         min=0,
         max=3650 * DAY_MS,
     )
     retention_bytes: int = setting(
         0,
-        "How many bytes of messages a partition keeps, the newest ones; 0 sets no bound.",
+        "Most bytes of messages in a partition; beyond it the queue drops the oldest. 0: no bound.",
         min=0,
         max=TIB,
     )
@@ -53,20 +56,21 @@ class LocalOptions:
     )
     fetch_buffer_bytes: int = setting(
         16 * MIB,
-        "Fetched messages that wait for the engine, for each subscription.",
+        "Most bytes of fetched messages of a subscription in the adapter, before ackd takes them "
+        "over.",
         min=64 * KIB,
         max=1024 * MIB,
     )
     publish_buffer_bytes: int = setting(
         64 * MIB,
-        "Messages on their way to the disk; beyond it, publishing is answered with back-pressure.",
+        "Most bytes of messages on their way to the disk; beyond it publishing waits.",
         min=64 * KIB,
         max=1024 * MIB,
     )
     session_ms: int = setting(
         3 * SECOND_MS,
-        "A member that is frozen so long loses its partitions. One whose process has ended is "
-        "noticed at once.",
+        "How long a member may be frozen before it loses its partitions. The queue notices at "
+        "once if its process ends.",
         min=500,
         max=60 * SECOND_MS,
     )

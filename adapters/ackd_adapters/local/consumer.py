@@ -64,7 +64,7 @@ class Queue(Protocol):
 
 
 class LocalConsumer:
-    """Implements `ackd.ports.Consumer`."""
+    """A member of a group of the local queue: implements `ackd.ports.Consumer`."""
 
     def __init__(self, broker: Queue, spec: ConsumerSpec) -> None:
         self._broker = broker
@@ -143,7 +143,6 @@ class LocalConsumer:
         return self._numbers
 
     def stop_fetch(self, partition: TopicPartition) -> None:
-        """End the session."""
         if self._sessions.pop(partition, None) is not None:
             self._broker.reader.stop_fetch(self, partition)
             self._drop_buffered(partition)
@@ -172,7 +171,6 @@ class LocalConsumer:
     async def committed(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, Committed]:
-        """The group's positions."""
         return await self._broker.ask(questions.Positions(self._spec.group, tuple(partitions)))
 
     async def commit(self, positions: Mapping[TopicPartition, Committed]) -> None:
@@ -197,7 +195,6 @@ class LocalConsumer:
         await self._broker.call(write)
 
     async def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """First and end offset."""
         return await self._broker.ask(questions.Range(partition))
 
     async def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:

@@ -32,7 +32,7 @@ def encode(headers: Headers) -> bytes | None:
 
 
 def decode(raw: bytes | None) -> Headers:
-    """The opposite of `encode`."""
+    """Unpack headers that `encode` packed; None = no headers."""
     if not raw:
         return ()
     found: list[tuple[str, bytes | None]] = []

@@ -28,5 +28,5 @@ class Call:
         self._answer(None)
 
     def fail(self, error: BrokerError | BugError) -> None:
-        """It has no effect, or perhaps (OutcomeUnknownError)."""
+        """The transaction failed: the work has no effect, or (OutcomeUnknownError) may have one."""
         self._answer(error)

@@ -93,7 +93,7 @@ class Transaction:
         return offset
 
     def flush(self) -> bool:
-        """Write what `append` collected; says whether there was anything."""
+        """Write what `append` collected; returns whether there was anything."""
         if not self.rows:
             return False
         self.db.executemany("INSERT INTO records VALUES(?, ?, ?, ?, ?, ?)", self.rows)
@@ -129,9 +129,10 @@ def move_due(tx: Transaction) -> None:
 
 
 def search_time(db: sqlite3.Connection, log: int, timestamp_ms: int) -> int:
-    """The first offset with a time >= `timestamp_ms`, the end offset if there is none.
+    """Return the first offset with a time >= `timestamp_ms`, the end offset if there is none.
 
-    The first record whose running maximum reaches the time is also the first one whose own does.
+    A search by the running maximum is right, as the first record whose maximum reaches the time is
+    also the first one whose own time does.
     """
     low, end = db.execute("SELECT first, next FROM logs WHERE id = ?", (log,)).fetchone()
     high = end

@@ -125,12 +125,12 @@ def check(message: Outgoing, options: LocalOptions) -> tuple[NotStored | None, P
 
 
 def weight(message: Outgoing) -> int:
-    """Roughly what a message takes in memory, without its headers."""
+    """Estimate the bytes that a message takes in memory, without its headers."""
     return 200 + len(message.key or b"") + len(message.value or b"")
 
 
 def partition_of(message: Outgoing, partitions: int) -> int:
-    """By the message itself, else by its key, else in turn."""
+    """Choose the partition: the one that the message names, else by its key, else in turn."""
     if message.partition is not None:
         return message.partition
     if message.key is not None:
@@ -139,12 +139,12 @@ def partition_of(message: Outgoing, partitions: int) -> int:
 
 
 def refuse(code: str, detail: str) -> NotStored:
-    """The result for a message that no retry makes storable."""
+    """Make the result of a message that no retry can store."""
     return NotStored(Failure.REFUSED, code, detail)
 
 
 def failure_of(error: BrokerError | BugError) -> NotStored:
-    """What a failed transaction means for one of its messages."""
+    """Say what a failed transaction means for one of its messages."""
     if isinstance(error, OutcomeUnknownError):
         return NotStored(Failure.UNKNOWN, "commit-failed", error.detail)
     if isinstance(error, QueueBusyError):

@@ -1,4 +1,4 @@
-"""What is asked of the queue outside the flow of messages; each runs in the reader's thread."""
+"""Questions to the queue beside the flow of messages. Each runs in the reader's thread."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 
 
 class Question(Protocol[Answer_co]):
-    """Reads only. Raises BrokerError."""
+    """A question to the database that only reads. Raises BrokerError."""
 
     def __call__(self, db: sqlite3.Connection) -> Answer_co: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Which topics a subscription to these names and expressions takes in."""
+    """Ask which topics a subscription to these names and expressions matches."""
 
     patterns: tuple[str, ...]
 
     def __call__(self, db: sqlite3.Connection) -> list[TopicInfo]:
-        """Sorted by name."""
         return [
             TopicInfo(topic.name, topic.identity, len(topic.logs))
             for topic in topics.every(db)
@@ -39,7 +38,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """How many partitions a topic has."""
+    """Ask how many partitions a topic has; None if it does not exist."""
 
     topic: str
 
@@ -51,7 +50,7 @@ class Partitions:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Where a group stands."""
+    """Ask for a group's committed positions."""
 
     group: str
     partitions: tuple[TopicPartition, ...]
@@ -70,7 +69,7 @@ class Positions:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What a partition's log holds."""
+    """Ask for the first and the end offset of a partition's log."""
 
     partition: TopicPartition
 
@@ -84,7 +83,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAt:
-    """Where a time begins in a log."""
+    """Ask for the first offset at or after a time; the end offset if there is none."""
 
     partition: TopicPartition
     timestamp_ms: int

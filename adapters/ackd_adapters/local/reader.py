@@ -123,7 +123,6 @@ class Reader:
         self._inbox.put(begin)
 
     def stop_fetch(self, sink: Sink, partition: TopicPartition) -> None:
-        """Stop reading this partition."""
 
         def end() -> None:
             lane = self._lanes.get(sink)
@@ -144,7 +143,7 @@ class Reader:
         self._inbox.put(add)
 
     def drop(self, sink: Sink) -> None:
-        """Forget a consumer."""
+        """Forget all partitions of a consumer that has closed."""
 
         def end() -> None:
             self._lanes.pop(sink, None)
@@ -202,7 +201,7 @@ class Reader:
         self._look()
 
     def _look(self) -> None:
-        """Has any other connection committed? Then the ends of logs may have moved."""
+        """Check whether another connection has committed: the ends of logs may have moved."""
         seen = self._db.execute("PRAGMA data_version").fetchone()[0]
         if seen == self._data_version:
             return

@@ -112,7 +112,7 @@ def new_identity() -> bytes:
 
 @contextmanager
 def _opening(folder: Path) -> Iterator[None]:
-    """One process at a time: switching a new file to WAL doesn't wait for locks by itself."""
+    """Let one process at a time open the file: a switch to WAL does not wait for locks."""
     handle = os.open(folder / "opening.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -91,7 +91,6 @@ class Writer:
         self._signals = signals
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._retention = Retention(options.retention_ms, options.retention_bytes)
-        self._thread = threading.Thread(target=self._main, name="ackd-local-writer", daemon=True)
         self._on_start: Callable[[str | BrokerError], None] = lambda _: None
         self._on_end: Callable[[], None] = lambda: None
         self._stopping = False
@@ -106,16 +105,19 @@ class Writer:
         self._probe_ms = 0
 
     def start(self, on_start: Callable[[str | BrokerError], None]) -> None:
-        """Open the file; `on_start` gets the cluster's id or what went wrong, from the thread."""
+        """Open the file; `on_start` gets the cluster's id or what went wrong, from the thread.
+
+        The thread ends when something went wrong; another start makes a new one.
+        """
         self._on_start = on_start
-        self._thread.start()
+        threading.Thread(target=self._main, name="ackd-local-writer", daemon=True).start()
 
     def submit(self, job: Job) -> None:
         """Put a job into the inbox; never blocks."""
         self._inbox.put(job)
 
     def poke(self) -> None:
-        """Check the members and topics now."""
+        """Make the thread check members and topics now."""
         self._inbox.put(None)
 
     def stop(self, on_end: Callable[[], None]) -> None:
@@ -218,7 +220,7 @@ class Writer:
         return self._due_ms is not None and self._due_ms <= log.wall_ms()
 
     def _transact(self, jobs: list[Job], *, look: bool, sweep: bool) -> None:
-        """Run one transaction with everything that is to be done now."""
+        """Run one transaction with all jobs that wait now."""
         going = list(jobs)
         committing = False
         try:
@@ -301,7 +303,7 @@ class Writer:
 
 
 def _translate(error: sqlite3.Error, *, committing: bool) -> BrokerError:
-    """What a failed transaction means for the jobs in it."""
+    """Say what a failed transaction means for its jobs."""
     name = getattr(error, "sqlite_errorname", "") or ""
     text = f"{error} ({name or type(error).__name__})"
     if name.startswith("SQLITE_FULL"):

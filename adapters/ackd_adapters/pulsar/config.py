@@ -37,7 +37,7 @@ class PulsarOptions:
     )
     namespace: str = setting(
         "public/default",
-        "Where a topic lies whose name has no namespace of its own: `tenant/namespace`.",
+        "Namespace (`tenant/namespace`) of topics whose name has none.",
         pattern=_NAMESPACE,
         pattern_doc="tenant/namespace",
     )
@@ -56,31 +56,31 @@ class PulsarOptions:
     tls_key_file: Path | None = setting(None, "Client key (PEM); needs `tls_cert_file`.")
     batch_messages_max: int = setting(
         1024,
-        "Room for one producer batch when ackd numbers a topic for the first time. 1 makes the "
-        "smallest records, for topics whose producers do not batch; a larger batch stops its "
-        "partition with a trouble.",
+        "For how many messages of one producer batch ackd's offsets have room; fixed when ackd "
+        "numbers a topic for the first time. 1 makes the smallest records, for topics whose "
+        "producers do not batch. A larger batch stops its partition, and readiness says so.",
         min=1,
         max=65536,
     )
     fetch_records_max: int = setting(
         5_000,
-        "Most fetched messages of a subscription that wait for the engine.",
+        "Most fetched messages of a subscription in the adapter, before ackd takes them over.",
         min=1,
         max=1_000_000,
     )
     fetch_bytes_max: int = setting(
         16 * MIB,
-        "Most bytes of messages that wait for the engine; the client holds `receiver_queue` "
-        "messages of each partition beside them.",
+        "Most bytes of fetched messages in the adapter, before ackd takes them over; the client "
+        "library also holds `receiver_queue` messages of each partition.",
         min=64 * KIB,
         max=1024 * MIB,
     )
     receiver_queue: int = setting(
-        500, "Most messages of a partition that the client holds ready.", min=1, max=100_000
+        500, "Most messages of a partition that the client library holds ready.", min=1, max=100_000
     )
     group_poll_ms: int = setting(
         500,
-        "How often to ask which partitions are this member's, and for new topics.",
+        "Time between two questions for this member's partitions and for new topics.",
         min=50,
         max=60_000,
     )
@@ -92,13 +92,14 @@ class PulsarOptions:
     )
     honor_client_delays: bool = setting(
         False,
-        "Keep delays that other producers gave their messages (`deliverAfter`, `deliverAt`): the "
-        "admin interface is asked once for each message that is in no batch.",
+        "Whether ackd keeps delays that other producers gave their messages (`deliverAfter`, "
+        "`deliverAt`). It then asks the admin interface once for each message that is in no "
+        "batch.",
     )
     client_delays_wait_ms: int = setting(
         10_000,
-        "How long messages wait for an admin interface that does not tell when they are due; then "
-        "they are delivered without their delay.",
+        "How long messages wait if the admin interface does not answer when they are due; then "
+        "ackd delivers them without their delay.",
         min=0,
         max=3_600_000,
     )
@@ -107,8 +108,8 @@ class PulsarOptions:
     )
     publish_timeout_ms: int = setting(
         10_000,
-        "How long one publish may take, the client's own repeats included; then its outcome "
-        "counts as unknown.",
+        "How long one publish may take, with the client's own repeats; then its outcome is "
+        "unknown.",
         min=100,
         max=600_000,
     )

@@ -39,7 +39,7 @@ LEAVE_S: Final = 5.0
 
 # tidy: long-class attributes=13 -- implements a port of 13 methods
 class PulsarConsumer:
-    """Implements `ackd.ports.Consumer`."""
+    """A member of a Pulsar subscription: implements `ackd.ports.Consumer`."""
 
     def __init__(
         self, connection: Connection, logs: Logs, spec: ConsumerSpec, questions: Questions

@@ -91,7 +91,9 @@ class Questions:
             if left and (batch.over or time.monotonic() + AGAIN_S >= batch.until):
                 if going():
                     self.in_vain = batch.failed
-                    LOG.warning("%d messages come without their delay: %s", len(left), batch.failed)
+                    LOG.warning(
+                        "ackd delivers %d messages without delay: %s", len(left), batch.failed
+                    )
                 break
             if left:
                 time.sleep(AGAIN_S)

@@ -127,7 +127,7 @@ class Logs:
         return self.read(partition)
 
     def range(self, partition: TopicPartition) -> tuple[int, int]:
-        """(first, end). Raises BrokerError."""
+        """First and end offset of a partition. Raises BrokerError."""
         found, log = self.look(partition)
         return found.range(log)
 

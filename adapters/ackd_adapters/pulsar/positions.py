@@ -53,7 +53,7 @@ class Positions:
                 raise
 
     def committed(self, partition: TopicPartition) -> Committed:
-        """Raises BrokerError."""
+        """The group's position in a partition, with its metadata. Raises BrokerError."""
         rest = self._connection.rest
         try:
             path = self._logs.rest_path(partition)

@@ -55,7 +55,7 @@ class Rest:
         self._admin = admin
 
     def ask(self, method: str, path: str, body: Json = None) -> Json:
-        """One request. Raises RestError."""
+        """Send one request to the admin interface; the JSON answer. Raises RestError."""
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         headers |= self._admin.authorization()
         data = None if body is None else json.dumps(body).encode()

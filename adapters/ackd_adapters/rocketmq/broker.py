@@ -60,7 +60,7 @@ CAPABILITIES: Final = Capabilities(
     seek_by_time=False,
     commit_metadata_chars=4_096,
     value_bytes_max=4 * 1024 * 1024 - _FRAMING_BYTES,
-    own_acks=True,
+    broker_side_acks=True,
     makes_topics=False,
     filters=frozenset({"tag", "sql92"}),
     reserved=(
@@ -140,7 +140,7 @@ class RocketMQBroker:
                 if refusal:
                     return NotStored(Failure.REFUSED, "ILLEGAL_MESSAGE", refusal)
                 due_ms = now_ms + message.delay_ms if message.delay_ms else 0
-                made = envelope.parcel(message, fifo=kinds == _FIFO, due_ms=due_ms)
+                made = envelope.outgoing(message, fifo=kinds == _FIFO, due_ms=due_ms)
                 sent = await self._client.send(made, self._ids.make(now_ms), now_ms, self._host)
         except ValueError as error:
             return NotStored(Failure.REFUSED, "ILLEGAL_MESSAGE", str(error))

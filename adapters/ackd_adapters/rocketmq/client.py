@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from ackd.errors import BrokerError
 from ackd_adapters.rocketmq.config import RocketMQOptions
-from ackd_adapters.rocketmq.message import Parcel, Sent, Taken, taken, wire
+from ackd_adapters.rocketmq.message import MessageToSend, Sent, Taken, taken, wire
 from ackd_adapters.rocketmq.protocol import service_pb2 as pb
 from ackd_adapters.rocketmq.protocol.definition_pb2 import (
     Code,
@@ -173,13 +173,13 @@ class Client:
         )
         ensure("give up", answer.status)
 
-    async def send(self, parcel: Parcel, message_id: str, now_ms: int, host: str) -> Sent:
-        """Send once. Raises BrokerError."""
-        message = wire(parcel, self._options.namespace, message_id, now_ms, host)
+    async def send(self, outgoing: MessageToSend, message_id: str, now_ms: int, host: str) -> Sent:
+        """Send a message once, without repeats. Raises BrokerError."""
+        message = wire(outgoing, self._options.namespace, message_id, now_ms, host)
         answer = await self._rpc.call(SEND, pb.SendMessageRequest(messages=[message]))
         if not answer.entries:
             ensure("send", answer.status)
             raise BrokerError("send: an answer without a result", code=UNREACHABLE)
         entry = answer.entries[0]
         ensure("send", entry.status if entry.HasField("status") else answer.status)
-        return Sent(entry.message_id or message_id, -1 if parcel.due_ms else entry.offset)
+        return Sent(entry.message_id or message_id, -1 if outgoing.due_ms else entry.offset)

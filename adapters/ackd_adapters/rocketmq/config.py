@@ -27,13 +27,13 @@ class RocketMQOptions:
     )
     cluster: str = setting(
         "rocketmq",
-        "Name of the cluster in the store. A cluster does not tell who it is, so two clusters "
-        "whose sidecars share a store need different names here.",
+        "Name of the cluster in the store. A RocketMQ cluster has no id that ackd could read, so "
+        "two clusters whose sidecars share a store need different names.",
         len_min=1,
         len_max=100,
     )
     namespace: str = setting("", "Namespace of all topics and groups.", len_max=200)
-    access_key: str | None = setting(None, "Who we are to a cluster that demands access keys.")
+    access_key: str | None = setting(None, "Access key, for a cluster that demands one.")
     secret_key_file: Path | None = setting(
         None, "File with the secret key (its first line); needs `access_key`."
     )
@@ -45,16 +45,16 @@ class RocketMQOptions:
     )
     invisible_duration_ms: int = setting(
         15 * SECOND_MS,
-        "How long the broker holds back for us what it handed over. It is renewed while the "
-        "message is unfinished, whatever the lease of the application is; after the death of "
-        "this sidecar the broker hands it over again so much later. The broker's own least is "
-        "10 s by default.",
+        "How long the broker hides a message that it gave to this sidecar. ackd renews that "
+        "while the message is unfinished, independent of the application's lease. If the sidecar "
+        "dies, the broker delivers the message again after this time. The broker's own minimum "
+        "is 10 s by default.",
         min=1 * SECOND_MS,
         max=600 * SECOND_MS,
     )
     poll_ms: int = setting(
         10 * SECOND_MS,
-        "How long one question for messages waits at the broker when there are none.",
+        "How long one poll waits at the broker for messages.",
         min=1 * SECOND_MS,
         max=20 * SECOND_MS,
     )

@@ -54,7 +54,7 @@ _COPY_FIELD: Final = 4
 
 # tidy: long-class attributes=17 -- implements a port of 17 methods
 class RocketMQConsumer:
-    """Implements `ackd.ports.Consumer` and `ackd.ports.OwnAcks`: the broker keeps individual
+    """Implements `ackd.ports.Consumer` and `ackd.ports.BrokerSideAcks`: the broker keeps individual
     acks.
     """
 
@@ -146,7 +146,10 @@ class RocketMQConsumer:
         """A task that ends by itself is a bug: the consumer has to be made again."""
         if not task.cancelled():
             error = task.exception()
-            LOG.error("the consumer's work has ended", exc_info=error)
+            LOG.error(
+                "a task of the consumer ended on a bug, please report it",
+                exc_info=error,
+            )
             self._events.put_nowait(Condition("rocketmq/crash", repr(error), fatal=True))
 
     async def _queues(self, topic: str) -> list[MessageQueue]:
@@ -265,7 +268,7 @@ class RocketMQConsumer:
             self._holds.let_go(partition)
 
     def pause(self, partition: TopicPartition) -> None:
-        """Pauses the whole topic."""
+        """Pause the whole topic: the protocol knows no pause of a partition."""
         self._paused[partition] = None
 
     def resume(self, partition: TopicPartition) -> None:
@@ -300,7 +303,7 @@ class RocketMQConsumer:
     async def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
         return 0
 
-    # --- own acks
+    # --- broker-side acks
 
     def placed(self, topic: str, message: bytes, place: AssignedPlace) -> None:
         self._holds.placed(topic, message.decode(), place)

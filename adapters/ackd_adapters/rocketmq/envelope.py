@@ -12,7 +12,7 @@ import json
 from typing import Final
 
 from ackd.ports import Headers, Outgoing, Record
-from ackd_adapters.rocketmq.message import Parcel, Taken
+from ackd_adapters.rocketmq.message import MessageToSend, Taken
 
 PACKED: Final = "ackd-packed"
 TAG: Final = "rocketmq-tag"
@@ -21,7 +21,7 @@ _EMPTY: Final = b"\0"
 """The broker refuses a message without a body."""
 
 
-def parcel(message: Outgoing, *, fifo: bool, due_ms: int) -> Parcel:
+def outgoing(message: Outgoing, *, fifo: bool, due_ms: int) -> MessageToSend:
     """A message to send. Raises ValueError with a sentence when it can't be sent."""
     tag = ""
     properties: dict[str, str] = {}
@@ -46,7 +46,7 @@ def parcel(message: Outgoing, *, fifo: bool, due_ms: int) -> Parcel:
         properties[PACKED] = json.dumps(packed, separators=(",", ":"))
     if fifo and not key:
         raise ValueError("a FIFO topic needs a key, which is the message group")
-    return Parcel(
+    return MessageToSend(
         message.topic,
         message.value or _EMPTY,
         tag,

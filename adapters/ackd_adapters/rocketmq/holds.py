@@ -199,13 +199,13 @@ class Holds:
                 async with self._calls:
                     codes = await self._client.ack(topic, held)
             except BrokerError as error:
-                LOG.debug("acks are repeated: %s", error.detail)
+                LOG.debug("the broker did not take acks, ackd repeats them: %s", error.detail)
                 await asyncio.sleep(AGAIN_S)
                 continue
             break
         for (hold, each), code in zip(batch, codes, strict=True):
             if code != "OK":
-                LOG.debug("an ack was refused (%s); the message comes again", code)
+                LOG.debug("the broker refused an ack (%s), the message comes again", code)
             each.busy, each.gone = False, True
             self._drop(hold)
 
@@ -220,7 +220,7 @@ class Holds:
         except BrokerError as error:
             each.gone = True
             if code_of(error) not in (NO_ANSWER, UNREACHABLE):
-                LOG.debug("a hold was not renewed: %s", error.detail)
+                LOG.debug("the broker did not renew the hiding of a message: %s", error.detail)
         finally:
             each.busy = False
         if hold.back:

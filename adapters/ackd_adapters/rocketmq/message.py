@@ -93,7 +93,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class MessageToSend:
     """A message to send. `group`: of a FIFO topic; `due_ms`: when the broker shall deliver it."""
 
     topic: str
@@ -119,32 +119,34 @@ class MessageIds:
         return f"{self._head}{seconds:08X}{next(self._numbers) & 0xFFFFFFFF:08X}"
 
 
-def wire(parcel: Parcel, namespace: str, message_id: str, now_ms: int, host: str) -> Message:
-    """To the wire."""
+def wire(
+    outgoing: MessageToSend, namespace: str, message_id: str, now_ms: int, host: str
+) -> Message:
+    """Make the protocol's message out of one to publish."""
     kind = MessageType.NORMAL
-    if parcel.group:
+    if outgoing.group:
         kind = MessageType.FIFO
-    elif parcel.due_ms:
+    elif outgoing.due_ms:
         kind = MessageType.DELAY
     system = SystemProperties(
         message_id=message_id,
-        keys=parcel.keys,
+        keys=outgoing.keys,
         body_encoding=Encoding.IDENTITY,
         message_type=kind,
         born_timestamp=stamp(now_ms),
         born_host=host,
     )
-    if parcel.tag:
-        system.tag = parcel.tag
-    if parcel.group:
-        system.message_group = parcel.group
-    if parcel.due_ms:
-        system.delivery_timestamp.CopyFrom(stamp(parcel.due_ms))
+    if outgoing.tag:
+        system.tag = outgoing.tag
+    if outgoing.group:
+        system.message_group = outgoing.group
+    if outgoing.due_ms:
+        system.delivery_timestamp.CopyFrom(stamp(outgoing.due_ms))
     return Message(
-        topic=Resource(resource_namespace=namespace, name=parcel.topic),
-        user_properties=parcel.properties,
+        topic=Resource(resource_namespace=namespace, name=outgoing.topic),
+        user_properties=outgoing.properties,
         system_properties=system,
-        body=parcel.body,
+        body=outgoing.body,
     )
 
 

@@ -64,7 +64,7 @@ class Session:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start in the background."""
+        """Start the session's task; it connects by itself."""
         if self._task is None:
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._run(), name="rocketmq.session")
@@ -97,7 +97,7 @@ class Session:
                     GOODBYE, pb.NotifyClientTerminationRequest(group=self._group), GOODBYE_MS
                 )
             except BrokerError as error:
-                LOG.debug("left without a word: %s", error.detail)
+                LOG.debug("the broker did not take the good-bye of this client: %s", error.detail)
 
     async def _run(self) -> None:
         while True:

@@ -94,7 +94,7 @@ class Delivery:
 
     @property
     def id(self) -> str:
-        """`orders/3/2101`."""
+        """Public id: `topic/partition/offset`, say `orders/3/2101`."""
         return f"{self.topic}/{self.partition}/{self.record.offset}"
 
 
@@ -136,7 +136,7 @@ class Accepted:
 
     @property
     def id(self) -> str:
-        """`main/17`."""
+        """Id in the outbox: `broker/number`, say `main/17`."""
         return f"{self.broker}/{self.number}"
 
 
@@ -372,4 +372,4 @@ class Engine(Protocol):
         """Report on broker, store and partitions of every subscription, and `draining`."""
 
     def info(self) -> Mapping[str, object]:
-        """Version, identity, uptime, adapters."""
+        """Version, identity, uptime in ms and adapters, as `GET /v1/info` shows them."""

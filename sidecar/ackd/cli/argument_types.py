@@ -1,4 +1,4 @@
-"""Kinds of arguments. A text that is none is refused with a sentence that shows how one looks."""
+"""Parse arguments of commands. A text that does not fit is refused with an example."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MS_DIGITS_MAX = 15
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of `1m30s`."""
+    """Parse a duration like `1m30s` for argparse; milliseconds."""
     try:
         return parse_duration(text)
     except ValueError as error:
@@ -21,7 +21,7 @@ def duration_ms(text: str) -> int:
 
 
 def time_ms(text: str) -> int:
-    """Unix ms of a date-time with its zone, or of Unix ms."""
+    """Parse a date-time with its zone, or Unix ms; Unix ms."""
     if text.isdecimal() and text.isascii() and len(text) <= _MS_DIGITS_MAX:
         return int(text)
     try:
@@ -31,14 +31,14 @@ def time_ms(text: str) -> int:
 
 
 def past_ms(text: str) -> int:
-    """Unix ms as in `time_ms`, or of so long ago: `2h`."""
+    """Parse a time like `time_ms`, or how long ago it was (`2h`); Unix ms."""
     if text.isdecimal() or ":" in text:
         return time_ms(text)
     return time.time_ns() // 1_000_000 - duration_ms(text)
 
 
 def offset(text: str) -> dict[str, str | int]:
-    """A position as requests have it."""
+    """Parse `TOPIC/PARTITION=OFFSET` into a position of a request."""
     found = _OFFSET.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a position like orders/3=2101")

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """Declare `--config`."""
+    """Declare `--config`, which `load` reads."""
     parser.add_argument(
         "--config",
         type=Path,

@@ -31,4 +31,6 @@ class CommandModule(Protocol):
         """Declare the command's own arguments."""
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Do it; the exit code. `AckdError` and `OSError` may be raised: they are told in words."""
+        """Run the command; the exit code. May raise `AckdError` and `OSError`, which `main` prints
+        as a sentence.
+        """

@@ -1,4 +1,4 @@
-"""PURE: numbers, ages and names as they stand in a narrow column."""
+"""PURE: write numbers, ages and names for a narrow column."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ _SHORT = 100
 
 
 def clean(text: object, most: int = 500) -> str:
-    """One line that moves no cursor: names and errors come from others. Cut to `most`."""
+    """Make one line without control characters, as names and errors come from others. Cut it to
+    `most`.
+    """
     shown = "".join(each if each.isprintable() else "?" for each in str(text)[: most + 1])
     return cut(shown, most)
 
 
 def cut(text: str, most: int) -> str:
-    """The beginning, with a mark when there was more."""
+    """Keep the beginning; a mark shows that there was more."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def cut_head(text: str, most: int) -> str:
-    """The end, with a mark: of `orders/3/2101` the numbers tell more than the topic."""
+    """Keep the end, after a mark: of `orders/3/2101` the numbers say more than the topic."""
     return text if len(text) <= most else "…" + text[len(text) - most + 1 :]
 
 
 def count(value: float | None) -> str:
-    """At most five characters for anything below a quadrillion: 9999, 12.3k, 456M."""
+    """Write a number in at most five characters below a quadrillion: 9999, 12.3k, 456M."""
     if value is None:
         return UNKNOWN
     if value < _WHOLE:
@@ -41,14 +43,16 @@ def count(value: float | None) -> str:
 
 
 def rate(per_s: float | None) -> str:
-    """Small ones with a digit behind the point, so that one message in ten seconds is seen."""
+    """Write a rate; a small one has a digit behind the point, so that one message in ten seconds
+    shows.
+    """
     if per_s is None:
         return UNKNOWN
     return f"{per_s:.1f}" if 0 < per_s < _SHORT else count(per_s)
 
 
 def age(seconds: float | None) -> str:
-    """The two largest units: 45s, 3m20s, 2h5m, 4d1h."""
+    """Write a duration in its two largest units: 45s, 3m20s, 2h5m, 4d1h."""
     if seconds is None:
         return UNKNOWN
     left = max(int(seconds), 0)
@@ -64,12 +68,12 @@ def age(seconds: float | None) -> str:
 
 
 def moment(unix_ms: int) -> str:
-    """Date and time in UTC, to the second."""
+    """Write a time as date and time in UTC, to the second."""
     at = datetime.fromtimestamp(unix_ms / 1000, UTC)
     return at.strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def until(unix_ms: int, now_ms: int) -> str:
-    """`in 41s`, or `3m20s ago`."""
+    """Write a time as `in 41s`, or `3m20s ago`."""
     away_s = (unix_ms - now_ms) / 1000
     return f"in {age(away_s)}" if away_s >= 0 else f"{age(-away_s)} ago"

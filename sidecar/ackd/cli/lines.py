@@ -1,4 +1,4 @@
-"""PURE: a message in flight, and what waits for it in order, as one line of text each."""
+"""PURE: write a message in flight, and what waits for it in order, as one line each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAME_MAX = 40
 
 
 def message_line(message: Json, width: int, now_ms: int) -> str:
-    """A message: its name first, because people search for it."""
+    """Write a message; its id comes first, because people search for it."""
     waits = message["deadline_ms"] or message["due_ms"]
     when = "" if waits is None else f" {until(waits, now_ms)}"
     out = f"attempt {message['attempt']}, {age((now_ms - message['since_ms']) / 1000)} old"
@@ -27,7 +27,7 @@ def message_line(message: Json, width: int, now_ms: int) -> str:
 
 
 def ordered_line(held: Json) -> str:
-    """Of a subscription with an order: what waits for one message of a key, or of a partition."""
+    """Write what waits for one message of a key, or of a partition, of an ordered subscription."""
     key = "" if held["key"] is None else f" of the key {clean(held['key'], 60)}"
     where = ", all of them in the retry topic" if held["blocked"] else ""
     return f"{held['behind']} later ones{key} wait for {clean(held['head']['id'])}{where}"

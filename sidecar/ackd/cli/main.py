@@ -48,50 +48,56 @@ COMMANDS = (
     Command("lag", "progress of each partition of a subscription", "ackd.cli.commands.lag"),
     Command(
         "inflight",
-        "messages that are leased or wait, the oldest first",
+        "messages that are leased or wait for a retry, the oldest first",
         "ackd.cli.commands.inflight",
     ),
     Command(
         "explain",
-        "what holds a subscription up, and what will end that",
+        "why a subscription does not go on, and what will end that",
         "ackd.cli.commands.explain",
     ),
     Command("lease", "look at a lease, or settle it", "ackd.cli.commands.lease"),
     Command(
         "drain",
-        "let this sidecar deliver nothing more until it ends",
+        "make a sidecar deliver nothing more until it stops; it still settles",
         "ackd.cli.commands.drain",
     ),
     Command("cancel", "end messages in flight, whoever holds them", "ackd.cli.commands.cancel"),
     Command("dead", "list, peek at, redrive and purge dead letters", "ackd.cli.commands.dead"),
     Command(
-        "seek", "move a group's progress: back, ahead, or to where it was", "ackd.cli.commands.seek"
+        "seek", "move a group's progress back or ahead, or undo that", "ackd.cli.commands.seek"
     ),
     Command(
         "progress", "export and import a group's progress as JSON", "ackd.cli.commands.progress"
     ),
-    Command("store", "list, measure and remove what the store keeps", "ackd.cli.commands.store"),
+    Command(
+        "store", "list, measure and remove the records in the store", "ackd.cli.commands.store"
+    ),
     Command(
         "adopt",
-        "take over a group of plain consumers, with a plan before",
+        "take over a group of plain consumers; `--plan` shows what would happen",
         "ackd.cli.commands.adopt",
     ),
     Command(
         "release-group",
-        "hand a group back to plain consumers, with a plan before",
+        "hand a group back to plain consumers; `--plan` shows what would happen",
         "ackd.cli.commands.release_group",
     ),
-    Command("demo", "watch the main job in a minute, on a broker of its own"),
+    Command("demo", "show in a minute what ackd does, on a broker of its own"),
     Command("torture", "kill parts of a deployment and check that no promise breaks"),
     Command(
-        "inject", "put the sidecar into pods of Kubernetes: the webhook", "ackd.cli.commands.inject"
+        "inject",
+        "run or try the webhook that puts the sidecar into pods of Kubernetes",
+        "ackd.cli.commands.inject",
     ),
     Command(
         "pods",
         "list pods with a sidecar, and which of them run an old one",
         "ackd.cli.commands.pods",
     ),
-    Command("report", "reports on service levels from exported traces", "ackd.cli.commands.report"),
+    Command(
+        "report", "make reports on service levels from exported traces", "ackd.cli.commands.report"
+    ),
     Command("openapi", "print the OpenAPI document of the HTTP API", "ackd.cli.commands.openapi"),
     Command("docs", "print a reference page made from the source", "ackd.cli.commands.docs"),
     Command("version", "print the version", "ackd.cli.commands.version"),

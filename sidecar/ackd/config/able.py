@@ -18,7 +18,7 @@ SQL92 = "sql92:"
 
 
 def check(settings: Settings, reader: SettingsReader) -> None:
-    """Note what can't be with the reader."""
+    """Report what the subscriptions ask for and their adapters can't do."""
     for name, each in settings.subscriptions.items():
         path: Path = ("subscriptions", name)
         broker = settings.brokers.get(each.broker)
@@ -30,7 +30,9 @@ def check(settings: Settings, reader: SettingsReader) -> None:
 
 
 def declared(adapter: str) -> Capabilities | None:
-    """What the adapter of this name says of all its connections; None = nothing before it runs."""
+    """Return the capabilities that an adapter declares for all its connections; None: it declares
+    none before it runs.
+    """
     try:
         can = getattr(find_adapter(adapter), "capabilities", None)
     except ConfigError:
@@ -41,7 +43,7 @@ def declared(adapter: str) -> Capabilities | None:
 def _subscription(
     each: SubscriptionSettings, can: Capabilities, reader: SettingsReader, path: Path
 ) -> None:
-    if can.own_acks:
+    if can.broker_side_acks:
         _no_positions(each, can, reader, path)
     if each.filter and reader.clean((*path, "filter")):
         kind = SQL92[:-1] if each.filter.startswith(SQL92) else "tag"
@@ -54,7 +56,9 @@ def _subscription(
 def _no_positions(
     each: SubscriptionSettings, can: Capabilities, reader: SettingsReader, path: Path
 ) -> None:
-    """The broker alone decides where a group starts, and who is in it gets what there is."""
+    """Report what needs positions of a group, which this broker lacks: broadcast, a start, patterns
+    of topics.
+    """
     if each.mode == "broadcast" and reader.clean((*path, "mode")):
         problem = f"{can.name} can't be read by everyone without being in the group"
         reader.mistake((*path, "mode"), problem, value=shown(each.mode), allowed="clustering")

@@ -51,7 +51,7 @@ def find_adapter(name: str) -> Adapter:
 
 
 def check_options(adapter: Adapter, options: object) -> str | None:
-    """What the adapter's own rules say against its options; None when nothing."""
+    """Check the options by the adapter's own rules; the problem in words, None if there is none."""
     check = getattr(adapter, "check", None)
     if check is None:
         return None

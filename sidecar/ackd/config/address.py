@@ -51,7 +51,7 @@ Address = TcpAddress | UnixAddress
 
 
 def parse_address(text: str) -> Address:
-    """Raises `ValueError` with a sentence for the operator."""
+    """Parse a listen address. Raises `ValueError` with a sentence for the operator."""
     if text.startswith("unix:"):
         path = text.removeprefix("unix:").removeprefix("//")
         if not path or "\0" in path:

@@ -17,25 +17,30 @@ class AppSettings:
 
     health_url: str = setting(
         "",
-        "An address of the application that answers 2xx when it is well. Until it does, and while "
-        "it does not, nothing is delivered here; settles are served. Empty: not asked.",
+        "Address at which the application answers 2xx when it is well. While it does not, this "
+        "sidecar delivers nothing but still settles. Empty: no check.",
         pattern=r"(https?://([^\s/?#@:\[\]]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?(/[^\s#]*)?)?",
         pattern_doc="`http://` or `https://` with a host, without user and password",
     )
-    health_every_ms: int = setting(SECOND_MS, "How often it is asked.", min=50, max=MINUTE_MS)
+    health_every_ms: int = setting(
+        SECOND_MS, "Time between two health checks.", min=50, max=MINUTE_MS
+    )
     health_timeout_ms: int = setting(
-        SECOND_MS, "How long it may take to answer.", min=10, max=MINUTE_MS
+        SECOND_MS,
+        "How long the application may take to answer a health check.",
+        min=10,
+        max=MINUTE_MS,
     )
     health_failures: int = setting(
         3,
-        "How many failures in a row make it unwell. A refused connection counts at once: nobody "
-        "listens.",
+        "After how many failed checks in a row the application is not well. After a refused "
+        "connection it is not well at once, as nobody listens.",
         min=1,
         max=100,
     )
     down_leases: DownLeases = setting(
         "keep",
-        "What becomes of open leases when nobody listens there any more: they run to their "
-        "deadlines (`keep`), or end at once with an attempt that counts (`retry`). A restart that "
-        "is over within `health_every_ms` is not noticed.",
+        "What ackd does about open leases when nobody listens there any more: lets them run to "
+        "their deadlines (`keep`), or ends them at once, with an attempt that counts (`retry`). "
+        "It does not notice a restart that is over within `health_every_ms`.",
     )

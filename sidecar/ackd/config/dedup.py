@@ -22,13 +22,14 @@ class DedupSettings:
     )
     window_ms: int = setting(
         HOUR_MS,
-        "For how long after an ack other messages with its key are settled without delivery.",
+        "For how long after an ack ackd settles other messages with the same key without delivery.",
         min=SECOND_MS,
         max=7 * DAY_MS,
     )
     entries_max: int = setting(
         1_000_000,
-        "Most keys kept in the store, of all sidecars; then the oldest eighth of the window goes.",
+        "Most keys in the store, of all sidecars together; beyond it the store drops the oldest "
+        "eighth of the window.",
         min=1000,
         max=100_000_000,
     )

@@ -79,7 +79,7 @@ def _put(tree: dict[str, object], path: Path, value: EnvText) -> bool:
 
 
 def _inline(text: EnvText) -> object:
-    """The table that a variable gives for a whole section; the text if it is no table."""
+    """Parse the value of a variable for a section as a table; return the text if it is none."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -87,7 +87,9 @@ def _inline(text: EnvText) -> object:
 
 
 def _resolve(parts: list[str], tree: Mapping[str, object]) -> tuple[Path | None, str | None]:
-    """The key path of a variable's parts, or None and the variable that was probably meant."""
+    """Find the key path of a variable's parts. Returns None and the variable that was probably
+    meant if there is none.
+    """
     fields: Iterable[Spec] = specs(Settings)
     node: object = tree
     path: Path = ()
@@ -134,8 +136,8 @@ def _below(node: object, key: str) -> object:
 
 
 def _renamed(variable: str, tree: Mapping[str, object]) -> str | None:
-    """What to say of a variable whose setting has another name now, or is gone; None: it never was
-    one.
+    """Say what to write instead of a variable whose setting was renamed or removed; None: there
+    never was such a setting.
     """
     *above, last = variable.removeprefix(PREFIX).split("__")
     path, _ = _resolve(above, tree)

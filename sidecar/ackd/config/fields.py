@@ -59,7 +59,7 @@ class Spec:
 
     @property
     def doc(self) -> str:
-        """What the operator reads."""
+        """The setting's documentation: one or two sentences, first letter large."""
         return str(self.facts.get("doc", ""))
 
     @property
@@ -85,7 +85,7 @@ class Spec:
         return "not set" if self.default() is None else self.text(self.default())
 
     def text(self, value: object) -> str:
-        """A value as people write it, with its unit."""
+        """Write a value as people do, with its unit."""
         if isinstance(value, bool):
             return str(value).lower()
         if isinstance(value, Enum):
@@ -99,7 +99,7 @@ class Spec:
         return str(value) if value != "" else '""'
 
     def allowed(self, *, item: bool = False) -> str | None:
-        """The bounds in words, None if there are none; `item`: those of one item of a list."""
+        """Say the bounds in words, None if there are none; `item`: those of one item of a list."""
         if self.choices:
             return ", ".join(self.choices)
         if "pattern" in self.facts:

@@ -80,7 +80,7 @@ def overlaid(
 
 
 def usable(configured: SubscriptionSettings, changes: Mapping[str, object]) -> dict[str, object]:
-    """Those of the changes that are valid here; another version or file may allow more."""
+    """Return those of the changes that are valid here; another version or file may allow more."""
     with suppress(MistakesError):
         overlaid(configured, changes)
         return dict(changes)

@@ -25,7 +25,9 @@ _AT = re.compile(r" \(at line (\d+), column (\d+)\)$")
 def load(
     file: FilePath | None, environ: Mapping[str, str], *, check_files: bool = True
 ) -> Settings:
-    """`file` None = what `ACKD_CONFIG` names, else no file. Raises `MistakesError`."""
+    """Read a file and the environment. `file` None: the file that `ACKD_CONFIG` names, else none.
+    Raises `MistakesError`.
+    """
     if file is None and environ.get(CONFIG):
         file = FilePath(environ[CONFIG])
     if file is None:
@@ -40,7 +42,9 @@ def load_text(
     *,
     check_files: bool = True,
 ) -> Settings:
-    """As `load`, the text of the file given. `file` names it in reports and anchors its paths."""
+    """Like `load`, with the text of the file. `file`: its name in reports, which also anchors
+    relative paths.
+    """
     name = "the configuration" if file is None else str(file)
     tree = _parse(text, name)
     origins: dict[Path, FilePlace | EnvPlace] = {
@@ -94,7 +98,7 @@ def _parse(text: str, name: str) -> dict[str, object]:
 
 
 def _complete(tree: dict[str, object]) -> None:
-    """Add what is used when nothing is configured: a local broker with one subscription."""
+    """Add a local broker and one subscription if nothing is configured."""
     if tree.get("brokers", {}) == {}:
         tree["brokers"] = {"local": {"adapter": "local"}}
         if tree.get("subscriptions", {}) == {}:

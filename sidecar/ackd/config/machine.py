@@ -20,6 +20,6 @@ def default_state_dir() -> Path:
 
 
 def default_identity() -> str:
-    """The host name, with what an identity can't hold replaced by `-`."""
+    """Make an identity of the host name: characters that an identity can't have become `-`."""
     name = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")
     return name[:100] or "ackd"

@@ -81,7 +81,7 @@ class MistakesError(ConfigError):
 
 
 def dotted(path: Path) -> str:
-    """A key path as the file would spell it: `subscriptions.orders.topics[2]`."""
+    """Write a key path as the file would: `subscriptions.orders.topics[2]`."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -109,12 +109,12 @@ def shown(value: object) -> str:
 
 
 def without_user_info(text: str) -> str:
-    """`redis://user:secret@host` -> `redis://***@host`."""
+    """Hide user and password of an address: `redis://user:secret@host` -> `redis://***@host`."""
     return _USER_INFO.sub(f"{HIDDEN}@", text)
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    """The known word that was probably meant, if any."""
+    """Return the known word that was probably meant, None if there is none."""
     known = {each.lower(): each for each in words}
     found = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
     return known[found[0]] if found else None

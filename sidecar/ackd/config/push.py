@@ -19,11 +19,11 @@ class PushSettings:
 
     url: str = setting(
         "",
-        "Where messages are POSTed; empty: nothing is pushed, the application receives.",
+        "Address to which ackd POSTs messages; empty: no push, the application receives.",
         pattern=r"(https?://([^\s/?#@:\[\]]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?(/[^\s#]*)?)?",
         pattern_doc="`http://` or `https://` with a host, without user and password",
     )
-    mode: PushMode = setting("single", "One message a call, or several.")
+    mode: PushMode = setting("single", "Whether a call has one message, or several.")
     format: PushFormat = setting(
         "plain",
         "`plain`: the value with `Ackd-` headers (batch: JSON as a receive answers it); "
@@ -32,16 +32,17 @@ class PushSettings:
     batch_max: int = setting(
         10, 'Most messages in one call with `mode = "batch"`.', min=1, max=1000
     )
-    concurrency: int = setting(4, "Most calls at once, per sidecar.", min=1, max=1000)
+    concurrency: int = setting(4, "Most calls at once of this sidecar.", min=1, max=1000)
     kept_max: int = setting(
         100,
-        "Most messages that the application may keep with 202; beyond it nothing is sent.",
+        "Most messages that the application may keep by an answer 202; at that bound ackd sends "
+        "no more.",
         min=1,
         max=100_000,
     )
     timeout_ms: int = setting(
         30_000,
-        "How long the application may take to answer; then the message is retried.",
+        "How long the application may take to answer; then ackd retries the message.",
         min=10,
         max=12 * HOUR_MS,
     )
@@ -57,12 +58,13 @@ class PushSettings:
     )
     trial_ms: int = setting(
         1_000,
-        "First pause before ackd tries an unreachable application again; pauses grow tenfold.",
+        "First pause before ackd tries an unreachable application again; later pauses grow to "
+        "ten times as long.",
         min=10,
         max=HOUR_MS,
     )
     signature_file: Path | None = setting(
         None,
-        "File with the secret that signs calls as Standard Webhooks says (`whsec_...`, or plain "
-        "text); a second line is a further one, for changing it. Read at the start.",
+        "File with the secret that signs calls by Standard Webhooks (`whsec_...`, or plain "
+        "text). A second line has a further secret, for changing it. ackd reads it at its start.",
     )

@@ -36,7 +36,7 @@ _STAND_IN: Mapping[FieldKind, object] = {
 
 @dataclass(slots=True)
 class SettingsReader:
-    """One reading. `folder` is where relative paths of the file start."""
+    """Reads one tree of settings. `folder`: where relative paths of the file start."""
 
     origins: Mapping[Path, FilePlace | EnvPlace]
     folder: FilePath
@@ -49,7 +49,7 @@ class SettingsReader:
     _state_dir: FilePath = field(default_factory=FilePath)
 
     def settings(self, tree: Mapping[str, object]) -> Settings:
-        """All settings; check `mistakes` afterwards."""
+        """Make all settings; check `mistakes` afterwards."""
         return replace(self.section(Settings, tree, ()), sources=self.sources)
 
     def section(self, cls: type[S], raw: object, path: Path) -> S:
@@ -94,7 +94,7 @@ class SettingsReader:
         )
 
     def origin(self, path: Path) -> FilePlace | EnvPlace | None:
-        """Where a key path, or a section around it, was set; None for defaults."""
+        """Return where a key path, or a section around it, was set; None for defaults."""
         for length in range(len(path), 0, -1):
             found = self.origins.get(path[:length])
             if found is not None:

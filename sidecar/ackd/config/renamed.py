@@ -66,6 +66,8 @@ def removal(path: Path) -> str | None:
 
 
 def gone(name: str, *, live: bool = False) -> str | None:
-    """The same for a setting of a subscription; `live`: in a live change."""
+    """Say what to write instead of an old name of a subscription's setting; `live`: in a live
+    change.
+    """
     why = REMOVED.get(name) or (REMOVED_LIVE.get(name) if live else None)
     return why and f"`{name}` is gone, take it out: {why}"

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from ackd.config.address import TcpAddress, parse_address
 from ackd.config.mistakes import Path, nearest, shown
+from ackd.config.peers import TLS_FILES, everywhere, parse_peer_address
 from ackd.config.reader import SettingsReader
 from ackd.config.schema import Settings, StoreSettings
 from ackd.config.store_url import StoreTarget, parse_store_url
@@ -25,10 +26,12 @@ Parsed = TypeVar("Parsed")
 
 
 def check(settings: Settings, reader: SettingsReader) -> None:
-    """Note every broken rule with the reader."""
+    """Report every broken rule."""
     _listen(settings, reader)
     _store(settings, reader)
     _lease_key(settings, reader)
+    if settings.peers.on:
+        _peers(settings, reader)
     for name, each in settings.subscriptions.items():
         _subscription(settings, each, reader, ("subscriptions", name))
     _shared_topics(settings, reader)
@@ -131,6 +134,33 @@ def _lease_key(settings: Settings, reader: SettingsReader) -> None:
         reader.mistake(("lease_key_file",), problem, value=shown(str(file)))
 
 
+def _peers(settings: Settings, reader: SettingsReader) -> None:
+    """Without TLS only this machine; and others must be able to connect to what they are given."""
+    peers = settings.peers
+    files: list[Path] = [("peers", key) for key in TLS_FILES]
+    missing = [key for key in TLS_FILES if getattr(peers, key) is None]
+    if reader.clean(*files) and 0 < len(missing) < len(TLS_FILES):
+        given = next(key for key in TLS_FILES if key not in missing)
+        reader.mistake(("peers", given), f"needs `peers.{missing[0]}` as well")
+    for key, text in (("listen", peers.listen), ("advertise", peers.advertise)):
+        if key == "advertise" and not text:
+            continue
+        path: Path = ("peers", key)
+        address = _parsed(reader, path, text, parse_peer_address)
+        if address is None:
+            continue
+        if not address.local and len(missing) == len(TLS_FILES) and reader.clean(*files):
+            names = ", ".join(f"`peers.{each}`" for each in TLS_FILES)
+            problem = f"other machines can reach this address, so these are required: {names}"
+            allowed = "without TLS a loopback address"
+            reader.mistake(path, problem, value=shown(text), allowed=allowed)
+        elif key == "advertise" and everywhere(address):
+            reader.mistake(path, "nobody can connect to every address", value=shown(text))
+        elif key == "listen" and everywhere(address) and not peers.advertise:
+            problem = "every address of the machine: it needs `peers.advertise` as well"
+            reader.mistake(path, problem, value=shown(text))
+
+
 def _subscription(
     settings: Settings, each: SubscriptionSettings, reader: SettingsReader, path: Path
 ) -> None:
@@ -158,7 +188,7 @@ def _mode(each: SubscriptionSettings, reader: SettingsReader, path: Path) -> Non
 
 
 def by_itself(each: SubscriptionSettings, reader: SettingsReader, path: Path) -> None:
-    """The rules between settings that may change live; `path`: where these settings are."""
+    """Check the rules between settings that may change live. `path`: where these settings are."""
     lease: tuple[Path, Path] = ((*path, "lease_ms"), (*path, "lease_ms_max"))
     if reader.clean(*lease) and each.lease_ms > each.lease_ms_max:
         _above(reader, lease, each.lease_ms, each.lease_ms_max)
@@ -186,7 +216,7 @@ def _retry(each: SubscriptionSettings, reader: SettingsReader, path: Path) -> No
 
 
 def _push(each: SubscriptionSettings, reader: SettingsReader, path: Path) -> None:
-    """Unless its lease is extended, a call that outlives it works on a message that others get."""
+    """Report calls that may outlive their lease: they would work on a message that others get."""
     push = each.push
     paths = ((*path, "push", "timeout_ms"), (*path, "lease_ms"))
     longer = push.url and not push.auto_extend and push.timeout_ms > each.lease_ms

@@ -16,6 +16,7 @@ from typing import Literal
 from ackd.config.app import AppSettings
 from ackd.config.machine import default_identity, default_state_dir
 from ackd.config.mistakes import dotted
+from ackd.config.peers import PeerSettings
 from ackd.config.subscription import ORDERED_RETRY_DELAYS_MS, SubscriptionSettings
 from ackd.config.traces import TraceSettings
 from ackd.config.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
@@ -61,8 +62,9 @@ class ServerSettings:
     )
     hosts: tuple[str, ...] = setting(
         (),
-        "Further names (`Host`) by which a port without a token may be called. Addresses and "
-        "`localhost` always may; a web page could point any other name at this machine.",
+        "Further host names by which clients may call a port without a token. Addresses and "
+        "`localhost` are always accepted. Other names are not, because a web page could point "
+        "one at this machine.",
         len_max=100,
     )
     head_bytes_max: int = setting(
@@ -90,9 +92,9 @@ class ServerSettings:
     )
     stop: Stop = setting(
         "wait",
-        "What a stopping sidecar does about leases that its applications hold: `wait` for settles, "
-        "as long as `drain_ms`; or `release`: give them back at once, uncounted. That is right "
-        "where the application ends first, as in a pod.",
+        "What a stopping sidecar does about open leases of its applications: `wait` serves "
+        "settles for `drain_ms`; `release` gives them back at once, and the attempts do not "
+        "count. `release` is right where the application ends before its sidecar, as in a pod.",
     )
     head_timeout_ms: int = setting(
         10 * SECOND_MS,
@@ -102,7 +104,7 @@ class ServerSettings:
     )
     body_timeout_ms: int = setting(
         30 * SECOND_MS,
-        "How long a client may take to send a body, or to go on reading an answer.",
+        "How long a client may take to send a body, or may stop reading an answer.",
         min=100,
         max=HOUR_MS,
     )
@@ -130,11 +132,11 @@ class StoreSettings:
     )
     prefix: str = setting(
         "ackd",
-        "First part of every key.",
+        "First part of the name of every key in the store.",
         pattern=r"[A-Za-z0-9._:-]{1,64}",
         pattern_doc="1 to 64 letters, digits, `.`, `_`, `-` or `:`",
     )
-    username: str | None = setting(None, "ACL user.", len_min=1, len_max=200)
+    username: str | None = setting(None, "User name (ACL) at the store.", len_min=1, len_max=200)
     password_file: Path | None = setting(None, "File with the password (its first line).")
     tls_ca_file: Path | None = setting(
         None, "Certificate authorities to trust (PEM); default: the system's."
@@ -147,22 +149,31 @@ class StoreSettings:
         "`replicas_min` replicas (`replicated`).",
     )
     replicas_min: int = setting(
-        1, "How many replicas must have a write with `replicated`.", min=1, max=10
+        1,
+        'With `durability = "replicated"`: how many replicas must have a write before it counts.',
+        min=1,
+        max=10,
     )
     timeout_ms: int = setting(
         2 * SECOND_MS,
-        "How long a call may take before its outcome counts as unknown (503).",
+        "How long a call to the store may take. Then its outcome is unknown, and settles answer "
+        "503.",
         min=50,
         max=MINUTE_MS,
     )
     grace_ms: int = setting(
         5 * SECOND_MS,
-        "How long expiry waits after the store was away, so that applications can settle first.",
+        "How long no lease expires after the store was away, so that applications can settle "
+        "first.",
         min=0,
         max=5 * MINUTE_MS,
     )
     batch_max: int = setting(
-        1500, "Most items in one script call (a call collects what arrives).", min=1, max=1900
+        1500,
+        "Most operations in one script call. A call collects those that arrive during the one "
+        "before it.",
+        min=1,
+        max=1900,
     )
 
 
@@ -172,7 +183,7 @@ class BrokerSettings:
 
     adapter: str = field(
         metadata=about(
-            "Name of the adapter, an entry point of the group `ackd.adapters`.",
+            "Name of the adapter, say `kafka` (an entry point of the group `ackd.adapters`).",
             len_min=1,
             len_max=100,
         )
@@ -186,7 +197,7 @@ class PublishSettings:
 
     idempotency_ms: int = setting(
         DAY_MS,
-        "How long the answer to an `Idempotency-Key` is kept.",
+        "How long ackd keeps the answer to an `Idempotency-Key`.",
         min=SECOND_MS,
         max=7 * DAY_MS,
     )
@@ -194,16 +205,19 @@ class PublishSettings:
         100_000, "Most idempotency keys kept at once; more are answered 429.", min=1, max=10_000_000
     )
     retries_max: int = setting(
-        2, "Tries at once after a first one that was certainly not stored.", min=0, max=10
+        2,
+        "How often ackd tries again at once when the broker certainly did not store a message.",
+        min=0,
+        max=10,
     )
     backoff_ms: int = setting(
         SECOND_MS,
-        "First pause when the broker is under pressure; each further one is 1.6 times longer.",
+        "First pause when the broker is overloaded; each further pause is 1.6 times as long.",
         min=1,
         max=2 * MINUTE_MS,
     )
     backoff_ms_max: int = setting(
-        2 * MINUTE_MS, "Longest pause under pressure.", min=1, max=10 * MINUTE_MS
+        2 * MINUTE_MS, "Longest pause when the broker is overloaded.", min=1, max=10 * MINUTE_MS
     )
     timeout_ms: int = setting(
         30 * SECOND_MS,
@@ -225,20 +239,20 @@ class PublishSettings:
     )
     outbox: OutboxMode = setting(
         "on_request",
-        "When a message goes into the store first and to the broker in the background: never "
-        "(`off`); with `Prefer: respond-async`, or with a delay that the broker can't keep "
-        "(`on_request`); also when the broker is away (`when_away`).",
+        "When ackd first puts a message into the store and publishes it in the background: never "
+        "(`off`); if the request says `Prefer: respond-async` or has a delay that the broker "
+        "can't keep (`on_request`); also if the broker is away (`when_away`).",
     )
     outbox_messages_max: int = setting(
         100_000,
-        "Most messages in a broker's outbox, of all sidecars; more are answered 429.",
+        "Most messages in a broker's outbox, of all sidecars together; more are answered 429.",
         min=1,
         max=10_000_000,
     )
     outbox_bytes_max: int = setting(
         256 * MIB,
-        "Most bytes of messages in a broker's outbox (the store holds them in memory); more are "
-        "answered 429, a request that is larger than this alone 413.",
+        "Most bytes of messages in a broker's outbox; the store holds them in memory. More are "
+        "answered 429; a single request that is larger is answered 413.",
         min=KIB,
         max=64 * GIB,
     )
@@ -250,13 +264,14 @@ class PublishSettings:
     )
     outbox_results_max: int = setting(
         10_000,
-        "Most results of sent messages that it keeps; the oldest are dropped first.",
+        "Most results of sent messages that the outbox keeps; it drops the oldest first.",
         min=0,
         max=1_000_000,
     )
     outbox_failed_ms: int = setting(
         7 * DAY_MS,
-        "How long a message that the broker refused for good stays, to be sent again by request.",
+        "How long the outbox keeps a message that the broker refused for good, so that you can "
+        "send it again.",
         min=SECOND_MS,
         max=90 * DAY_MS,
     )
@@ -264,13 +279,14 @@ class PublishSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """Logs and metrics."""
+    """What ackd logs, and whether it serves metrics."""
 
-    log_level: LogLevel = setting("info", "Lowest level of the log lines that are written.")
-    log_format: LogFormat = setting("json", "One JSON object a line, or text for people.")
+    log_level: LogLevel = setting("info", "Lowest level of log lines that ackd writes.")
+    log_format: LogFormat = setting("json", "`json`: one JSON object per line; `text`: for people.")
     metrics: bool = setting(True, "Serve Prometheus metrics at `/metrics` on the admin port.")
 
 
+# tidy: long-class attributes=13 -- one for each section
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The whole configuration. Without any file: embedded store, local broker, one subscription."""
@@ -285,7 +301,8 @@ class Settings:
     identity: str = computed(
         default_identity,
         about(
-            "Name of this sidecar: different for each one on a store, the same after a restart.",
+            "Name of this sidecar. It must differ from the names of all other sidecars on the "
+            "store, and stay the same after a restart.",
             pattern=NAME,
             pattern_doc=NAME_DOC,
             default_doc="the host name",
@@ -293,9 +310,9 @@ class Settings:
     )
     lease_key_file: Path | None = setting(
         None,
-        "File with the secret that signs lease tokens (first line, at least 16 bytes), the same "
-        "for all sidecars of a store; a second line is the one before, still accepted. Default: a "
-        "random one kept in the store.",
+        "File with the secret that signs lease tokens (first line, at least 16 bytes); all "
+        "sidecars of a store need the same. A second line has the previous secret, which ackd "
+        "still accepts. Default: a random secret in the store.",
     )
     server: ServerSettings = computed(ServerSettings, about("The HTTP side."))
     app: AppSettings = computed(AppSettings, about("The application beside the sidecar."))
@@ -317,6 +334,7 @@ class Settings:
         ),
     )
     publish: PublishSettings = computed(PublishSettings, about("Publishing."))
+    peers: PeerSettings = computed(PeerSettings, about("The other sidecars of the store."))
     telemetry: TelemetrySettings = computed(TelemetrySettings, about("Telemetry."))
     traces: TraceSettings = computed(TraceSettings, about("Traces of messages."))
     # Where each value comes from, by key path: "file", "env" or "default". Filled by the loader.

@@ -21,7 +21,7 @@ _SECRET_KEY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """One setting in effect."""
+    """One setting in effect, as `ackd check` prints it: key, value, and where it comes from."""
 
     path: Path
     spec: Spec
@@ -30,7 +30,7 @@ class SettingRow:
 
 
 def rows(settings: Settings) -> Iterator[SettingRow]:
-    """Every setting, in the order of the schema."""
+    """List every setting, in the order of the schema."""
     yield from _rows(settings, (), settings.sources)
 
 
@@ -67,7 +67,9 @@ def public(spec: Spec, value: object) -> object:
 
 
 def as_toml(settings: Settings, *, sources: bool = True) -> str:
-    """All settings as a TOML file that can be loaded again, except for hidden secrets (`***`)."""
+    """Write all settings as a TOML file that can be loaded again, except for hidden secrets
+    (`***`).
+    """
     lines: list[str] = []
     head: Path = ()
     for row in rows(settings):

@@ -38,7 +38,7 @@ class StoreTarget:
 
 
 def parse_store_url(url: str) -> StoreTarget:
-    """Raises `ValueError` with a sentence for the operator."""
+    """Parse `store.url`. Raises `ValueError` with a sentence for the operator."""
     if url == "embedded":
         return StoreTarget("embedded")
     if url == "memory":
@@ -89,7 +89,7 @@ def _target(kind: StoreKind, parts: SplitResult) -> StoreTarget:
 
 
 def _host(text: str, default_port: int) -> tuple[str, int]:
-    """`host`, `host:port`, `[v6]:port`."""
+    """Parse `host`, `host:port` or `[v6]:port`. Raises ValueError."""
     host, port = text, ""
     if text.startswith("["):
         host, _, port = text[1:].partition("]")

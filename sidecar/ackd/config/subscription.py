@@ -49,19 +49,19 @@ class SubscriptionSettings:
     )
     filter: str = setting(
         "",
-        "Which messages the broker delivers, where it can choose: on RocketMQ tags "
-        "(`paid || due`), or after `sql92:` an expression on properties. Empty: all.",
+        "Which messages the broker sends, if it can choose. RocketMQ: tags (`paid || due`), or "
+        "`sql92:` and an expression on properties. Empty: all.",
         len_max=1_000,
     )
     mode: Mode = setting(
         "clustering",
-        "`clustering`: the sidecars share the messages. `broadcast`: each one gets every message, "
-        "with progress of its own in its store; the broker's group is not joined.",
+        "`clustering`: the sidecars share the messages. `broadcast`: each sidecar gets every "
+        "message and keeps its own progress in its store; it does not join the broker's group.",
     )
     broadcast_id: str = setting(
         "",
-        "Name of the progress in `broadcast`; default: the sidecar's `identity`. Under another "
-        "name a sidecar starts as a new group does.",
+        'With `mode = "broadcast"`: name under which the sidecar keeps its progress; default: '
+        "its `identity`. Under a new name it starts as a new group does.",
         pattern=r"[A-Za-z0-9._-]{0,100}",
         pattern_doc="at most 100 letters, digits, `.`, `_` or `-`",
     )
@@ -78,25 +78,27 @@ class SubscriptionSettings:
         max=12 * HOUR_MS,
     )
     attempts_max: int = setting(
-        16,
-        "Retries after the first delivery (16: delivered up to 17 times, then a dead letter).",
-        min=0,
+        len(RETRY_DELAYS_MS) + 1,
+        "How often ackd delivers a message, the first time included, before it dead-letters it. "
+        "1: no retry.",
+        min=1,
         max=10_000,
     )
     ordering: Ordering = setting(
         "none",
-        "What ackd delivers in order: messages with the same key, or all messages of a partition. "
-        "The next one waits until the one before it is acked or is a dead letter.",
+        "What ackd delivers in order: messages with the same key, or all messages of a "
+        "partition. Each message waits until the one before it is acked or a dead letter.",
     )
     on_partition_increase: OnPartitionIncrease = setting(
         "ignore",
         "When ackd delivers from partitions that are added to a topic: at once (`ignore`), or, "
-        'with `ordering = "key"`, after all that was in the older ones is finished (`drain`).',
+        'with `ordering = "key"`, after all earlier messages of the older partitions are '
+        "finished (`drain`).",
     )
     retry_delays_ms: tuple[int, ...] = setting(
         RETRY_DELAYS_MS,
-        "Delay before each retry, by attempt; the last one repeats. Default with an `ordering`: "
-        "always 3s.",
+        "Delay before each retry: the first item before the first retry, and so on; the last one "
+        "repeats. Default with an `ordering`: always 3s.",
         min=0,
         max=7 * DAY_MS,
         len_min=1,
@@ -104,7 +106,7 @@ class SubscriptionSettings:
     )
     retry_backoff_ms: int = setting(
         0,
-        "First delay of the formula that replaces `retry_delays_ms`; 0: no formula.",
+        "First delay of a formula that replaces `retry_delays_ms`; 0: no formula.",
         min=0,
         max=DAY_MS,
     )
@@ -131,7 +133,8 @@ class SubscriptionSettings:
     )
     stuck_min_age_ms: int = setting(
         10 * SECOND_MS,
-        "A message that holds more than `span_max` others moves after this (or its lease).",
+        "A message that holds up more than `span_max` others may move to the retry topic after "
+        "this time, or after `lease_ms` if that is longer.",
         min=100,
         max=DAY_MS,
     )
@@ -144,8 +147,8 @@ class SubscriptionSettings:
     )
     retry_topic: bool = setting(
         True,
-        "Move stuck messages: a copy waits in the group's retry topic. Without it a message that "
-        "never finishes holds the progress of its partition for as long as that lasts.",
+        "Whether stuck messages move to the group's retry topic, where a copy waits. If not, a "
+        "message that never finishes holds up the progress of its partition.",
     )
     retry_topic_partitions: int = setting(
         4, "Partitions of the retry topic when ackd creates it.", min=1, max=1024
@@ -158,7 +161,8 @@ class SubscriptionSettings:
     )
     retry_topic_retention_ms: int = setting(
         14 * DAY_MS,
-        "How long the retry topic keeps copies; at least a week more than the longest retry delay.",
+        "How long the broker keeps copies in the retry topic; at least a week more than the "
+        "longest retry delay.",
         min=HOUR_MS,
         max=365 * DAY_MS,
     )
@@ -173,8 +177,8 @@ class SubscriptionSettings:
     )
     spill_bytes_max: int = setting(
         GIB,
-        "Most bytes on the local disk for the bodies of messages that wait long; beyond it they "
-        "stay in memory (`window_bytes_max`).",
+        "Most bytes on the local disk for bodies of messages that wait long; further bodies stay "
+        "in memory (`window_bytes_max`).",
         min=0,
         max=1024 * GIB,
     )
@@ -189,37 +193,39 @@ class SubscriptionSettings:
     )
     payload: Payload = setting(
         "json",
-        "Which field of a JSON answer carries the value; what does not fit goes out as `base64`.",
+        "Field of a JSON answer that has the message's value: `json`, `text` or, for `binary`, "
+        "`base64`. A value that does not fit goes into `base64`.",
     )
     external_commit: ExternalCommit = setting(
         "accept",
-        "What ackd does about a commit in its group that is not its own, like an operator's reset: "
-        "follow it (`accept`), or undo it (`refuse`).",
+        "What ackd does when somebody else commits in its group, say an operator's reset: goes "
+        "on from there (`accept`), or undoes it (`refuse`).",
     )
     leave_without_store_ms: int | None = setting(
         None,
-        "How long a sidecar without the store stays in the group; not set: as long as it runs.",
+        "How long a sidecar that can't reach the store stays in the broker's group; not set: as "
+        "long as it runs.",
         min=5 * SECOND_MS,
         max=HOUR_MS,
     )
     in_flight_max: int = setting(
         100_000,
-        "Most messages under lease at once, of all sidecars together: each has a share by its part "
-        "of the partitions, at least 1.",
+        "Most messages under lease at once, of all sidecars together. The share of each sidecar "
+        "depends on how many partitions it owns, and is at least 1.",
         min=1,
         max=10_000_000,
     )
     rate_per_s: float = setting(
         0.0,
-        "Most messages delivered in a second on average, by all sidecars together; retries count, "
+        "Most messages that all sidecars together deliver per second on average; retries count, "
         "too. 0: no bound.",
         min=0.0,
         max=1_000_000.0,
     )
     rate_burst: int = setting(
         0,
-        "Most messages delivered at once after a pause, with `rate_per_s`; 0: as many as in a "
-        "second. Never fewer than in 50 ms.",
+        "With `rate_per_s`: most messages delivered at once after a pause; 0: as many as in a "
+        "second. It is at least what `rate_per_s` allows in 50 ms.",
         min=0,
         max=1_000_000,
     )
@@ -232,8 +238,8 @@ class SubscriptionSettings:
     )
     circuit_breaker_share: float = setting(
         0.0,
-        "Which share of failures within `circuit_breaker_window_ms` opens it, once there are ten "
-        "outcomes; 0.8 is 80 %. 0: no share opens it.",
+        "Which share of failures within `circuit_breaker_window_ms` opens the circuit breaker, "
+        "once there are ten outcomes; 0.8 is 80 %. 0: no share opens it.",
         min=0.0,
         max=1.0,
     )
@@ -252,12 +258,12 @@ class SubscriptionSettings:
     )
     window_bytes_max: int = setting(
         64 * MIB,
-        "Most bytes of message bodies held in memory; beyond it fetching pauses.",
+        "Most bytes of message bodies in this sidecar's memory; beyond it ackd pauses fetching.",
         min=MIB,
         max=64 * GIB,
     )
     buffer_max: int = setting(
-        10_000, "Most messages fetched ahead and not yet delivered.", min=1, max=1_000_000
+        10_000, "Most messages that ackd fetches ahead of delivery.", min=1, max=1_000_000
     )
     notes_bytes_max: int = setting(
         MIB,
@@ -274,8 +280,8 @@ class SubscriptionSettings:
     )
     static_id: str | None = setting(
         None,
-        "Stable name of this member for static membership (classic protocol); only where every "
-        "sidecar has a name of its own that survives a restart.",
+        "Name of this member for Kafka's static membership (classic protocol). Each sidecar "
+        "needs its own, which must survive a restart.",
         pattern=r"[A-Za-z0-9._-]{1,249}",
         pattern_doc="1 to 249 letters, digits, `.`, `_` or `-`",
     )

@@ -15,15 +15,16 @@ class TraceSettings:
 
     files: bool = setting(
         False,
-        "Write spans into compressed files of OTLP JSON lines, for reports.",
+        "Whether ackd writes spans into compressed files of OTLP JSON lines, for reports.",
     )
     folder: Path | None = setting(
-        None, "Folder of these files; default: `traces` in `state_dir`. Others may share it."
+        None,
+        "Folder of these files; default: `traces` in `state_dir`. Several sidecars may share one.",
     )
     otlp_url: str = setting(
         "",
-        "Where spans are POSTed to (OTLP/HTTP, JSON), as a collector takes them: "
-        "`http://collector:4318/v1/traces`. Empty: nowhere.",
+        "Address to which ackd POSTs spans (OTLP/HTTP with JSON), say "
+        "`http://collector:4318/v1/traces`. Empty: none.",
         pattern=r"(https?://([^\s/?#@:\[\]]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?(/[^\s#]*)?)?",
         pattern_doc="`http://` or `https://` with a host, without user and password",
     )
@@ -32,8 +33,9 @@ class TraceSettings:
     )
     sample: float = setting(
         1.0,
-        "Which share of the messages that succeed at once is kept; weights in the spans make up "
-        "for it. Everything else (retries, expiries, dead letters, errors) is always kept.",
+        "Share of the messages acked at the first attempt whose spans ackd keeps; their weights "
+        "make up for the others. Spans of all other messages (retries, expiries, dead letters, "
+        "errors) are always kept.",
         min=0.0001,
         max=1.0,
     )
@@ -45,7 +47,7 @@ class TraceSettings:
     )
     flush_ms: int = setting(
         SECOND_MS,
-        "How long spans are collected before they are written; a crash can lose these.",
+        "How long ackd collects spans before it writes them; a crash can lose these.",
         min=20,
         max=MINUTE_MS,
     )
@@ -56,14 +58,21 @@ class TraceSettings:
         max=1_000_000,
     )
     file_bytes_max: int = setting(
-        64 * MIB, "A file is closed when it has this many bytes, compressed.", min=KIB, max=4 * GIB
+        64 * MIB,
+        "Size of a file (compressed) at which ackd closes it and begins the next one.",
+        min=KIB,
+        max=4 * GIB,
     )
     file_ms_max: int = setting(
-        5 * MINUTE_MS, "A file is closed when it is this old.", min=SECOND_MS, max=DAY_MS
+        5 * MINUTE_MS,
+        "Age of a file at which ackd closes it and begins the next one.",
+        min=SECOND_MS,
+        max=DAY_MS,
     )
     disk_bytes_max: int = setting(
         GIB,
-        "Most bytes of this sidecar's trace files; then the oldest are deleted, and counted.",
+        "Most bytes of this sidecar's trace files; beyond it ackd deletes the oldest, and counts "
+        "them.",
         min=MIB,
         max=1024 * GIB,
     )

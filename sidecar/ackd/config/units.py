@@ -45,7 +45,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(ms: int) -> str:
-    """`90000` -> `1m30s`."""
+    """Write milliseconds as the settings do: `90000` -> `1m30s`."""
     if ms == 0:
         return "0s"
     parts = []

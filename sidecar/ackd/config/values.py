@@ -31,7 +31,7 @@ class Wrong(Exception):  # noqa: N818  it never leaves this package
 
 
 def convert(spec: Spec, raw: object) -> object:
-    """The value of a field that is neither section nor options. Raises `Wrong`."""
+    """Convert the value of a field that is neither section nor options. Raises `Wrong`."""
     if isinstance(raw, EnvText):
         raw = from_env(spec, raw)
         if raw is None:
@@ -44,7 +44,9 @@ def convert(spec: Spec, raw: object) -> object:
 
 
 def from_env(spec: Spec, text: EnvText) -> object:
-    """The value that the text would be in a file. Empty means "not set" where that is possible."""
+    """Convert a text of the environment to the value that the file would have. Empty means "not
+    set" where that is possible.
+    """
     plain = str(text)
     if spec.optional and plain == "":
         return None
@@ -97,7 +99,7 @@ def _list(spec: Spec, raw: object) -> tuple[object, ...]:
 
 
 def _table(spec: Spec, raw: object) -> dict[str, str]:
-    """Free keys: numbers and truth values become text."""
+    """Convert a table with free keys: numbers and truth values become text."""
     if not isinstance(raw, dict):
         raise Wrong(f"expected a table, got {_kind_of(raw)}")
     table: dict[str, str] = {}

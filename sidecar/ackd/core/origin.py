@@ -25,7 +25,7 @@ class Origin:
 
     @property
     def id(self) -> str:
-        """The public id: `orders/3/2101`."""
+        """Public id of the message: `topic/partition/offset`, say `orders/3/2101`."""
         return message_id(self.topic, self.partition, self.offset)
 
     @property

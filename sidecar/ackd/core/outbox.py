@@ -22,29 +22,30 @@ RUN_NUMBERS = 1_000_000_000
 million runs).
 """
 PRUNE_MAX = 100
-"""One call deletes at most this many outdated tickets, failures and results."""
+"""One call deletes at most this many outdated idempotency keys, failures and results."""
 
 
-class Posting(NamedTuple):
+class NewMessage(NamedTuple):
     """A message as the store keeps it: its delay, and bytes that only the engine reads."""
 
     delay_ms: int
     body: bytes
 
 
-class Post(NamedTuple):
+class EnqueueRequest(NamedTuple):
     """Messages that are accepted together or not at all. They get consecutive numbers.
 
-    `ticket`: names the request, empty = none. A repeat with the same ticket gets the same numbers.
+    `idempotency_key`: names the request, empty = none. A repeat with the same key
+    gets the same numbers.
     """
 
-    ticket: bytes
-    postings: tuple[Posting, ...]
+    idempotency_key: bytes
+    messages: tuple[NewMessage, ...]
 
 
-class Posted(NamedTuple):
-    """The answer to a `Post`. `first` 0: the outbox has no room; `refused` says `messages` or
-    `bytes`.
+class EnqueueResult(NamedTuple):
+    """The answer to an `EnqueueRequest`. `first` 0: the outbox has no room; `refused` says
+    `messages` or `bytes`.
 
     `now_ms`: the outbox's clock at acceptance. A message is due at `now_ms` plus its delay.
     """
@@ -56,14 +57,14 @@ class Posted(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Bounds of all messages in the outbox. `ticket_ms`: for how long a ticket is remembered."""
+    """Bounds of all messages in the outbox. `idempotency_ms`: for how long a key is remembered."""
 
     messages_max: int
     bytes_max: int
-    ticket_ms: int
+    idempotency_ms: int
 
 
-class Keep(NamedTuple):
+class ResultRetention(NamedTuple):
     """For how long results of sent messages are kept and how many of them; for how long failed
     messages.
     """
@@ -82,7 +83,7 @@ class TakenMessage(NamedTuple):
     body: bytes
 
 
-class Asking(NamedTuple):
+class TakeRequest(NamedTuple):
     """A sidecar that asks for messages. `term`: of its lease, as far as it knows (0: it has none).
 
     `seq` grows with every request, so that a late one changes nothing.
@@ -110,7 +111,7 @@ class TakeResult(NamedTuple):
     due: int
     failed: int
     size: int
-    parcels: Sequence[TakenMessage] = ()
+    messages: Sequence[TakenMessage] = ()
 
 
 class SendResult(NamedTuple):
@@ -121,7 +122,7 @@ class SendResult(NamedTuple):
     failed: bool = False
 
 
-class Look(NamedTuple):
+class MessageStatus(NamedTuple):
     """The state of a message: waiting, sending, sent, failed; "" = unknown or forgotten."""
 
     state: str
@@ -155,7 +156,7 @@ class Outbox:
     flight: dict[int, None] = field(default_factory=dict)
     failed: dict[int, int] = field(default_factory=dict)
     results: dict[int, tuple[int, bytes]] = field(default_factory=dict)
-    tickets: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
+    idempotency_keys: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
 
     def decided_by(self, run: str) -> None:
         """Set the server run. A new one continues in its own range of numbers."""
@@ -170,29 +171,37 @@ class Outbox:
 
     # --- accepting
 
-    def put(self, posts: Sequence[Post], bounds: Bounds, now_ms: int) -> list[Posted]:
+    def enqueue(
+        self, requests: Sequence[EnqueueRequest], bounds: Bounds, now_ms: int
+    ) -> list[EnqueueResult]:
         """Accept each request that fits."""
         now_ms = self._tick(now_ms)
-        self._prune_tickets(now_ms)
-        return [self._put(post, bounds, now_ms) for post in posts]
+        self._prune_idempotency_keys(now_ms)
+        return [self._enqueue(request, bounds, now_ms) for request in requests]
 
-    def _put(self, post: Post, bounds: Bounds, now_ms: int) -> Posted:
-        known = self.tickets.get(post.ticket) if post.ticket else None
+    def _enqueue(self, request: EnqueueRequest, bounds: Bounds, now_ms: int) -> EnqueueResult:
+        known = (
+            self.idempotency_keys.get(request.idempotency_key) if request.idempotency_key else None
+        )
         if known is not None:
-            return Posted(known[0], known[1], replayed=True)
-        if len(self.items) + len(post.postings) > bounds.messages_max:
-            return Posted(0, now_ms, "messages")
-        if self.size + sum(len(each.body) for each in post.postings) > bounds.bytes_max:
-            return Posted(0, now_ms, "bytes")
+            return EnqueueResult(known[0], known[1], replayed=True)
+        if len(self.items) + len(request.messages) > bounds.messages_max:
+            return EnqueueResult(0, now_ms, "messages")
+        if self.size + sum(len(each.body) for each in request.messages) > bounds.bytes_max:
+            return EnqueueResult(0, now_ms, "bytes")
         first = self.last + 1
-        for posting in post.postings:
+        for new_message in request.messages:
             self.last += 1
-            self.items[self.last] = _Item(now_ms + posting.delay_ms, posting.body)
-            self.size += len(posting.body)
+            self.items[self.last] = _Item(now_ms + new_message.delay_ms, new_message.body)
+            self.size += len(new_message.body)
             self._wait(self.last)
-        if post.ticket:
-            self.tickets[post.ticket] = (first, now_ms, now_ms + bounds.ticket_ms)
-        return Posted(first, now_ms)
+        if request.idempotency_key:
+            self.idempotency_keys[request.idempotency_key] = (
+                first,
+                now_ms,
+                now_ms + bounds.idempotency_ms,
+            )
+        return EnqueueResult(first, now_ms)
 
     def _wait(self, number: int) -> None:
         insort(self.waiting, (self.items[number].due_ms, number))
@@ -201,7 +210,7 @@ class Outbox:
 
     def take(
         self,
-        asking: Asking,
+        request: TakeRequest,
         most: int,
         bytes_max: int,
         now_ms: int,
@@ -216,38 +225,40 @@ class Outbox:
         again.
         """
         now_ms = self._tick(now_ms)
-        owner, term, seq, lease_ms = asking
+        owner, term, seq, lease_ms = request
         if self.seen[0] == owner and seq <= self.seen[1]:
-            return self._load(0, now_ms)
+            return self._take_result(0, now_ms)
         if self.owner != owner or self.term != term:
             idle = not most or not (self.waiting or self.flight)
             held = self.owner not in ("", owner) and self.until_ms > now_ms
             if held or (idle and self.owner != owner):
-                return self._load(0, now_ms)
+                return self._take_result(0, now_ms)
             self.owner, self.term = owner, max(self.term, term) + 1
             self._take_back(set(self.flight))
         self.seen = owner, seq
         self.until_ms = now_ms + lease_ms
         if have is not None:
             self._lay_back(set(self.flight) - set(have))
-        parcels: list[TakenMessage] = []
-        while self.waiting and len(parcels) < most and self.waiting[0][0] <= now_ms:
+        messages: list[TakenMessage] = []
+        while self.waiting and len(messages) < most and self.waiting[0][0] <= now_ms:
             due_ms, number = self.waiting[0]
             item = self.items[number]
             bytes_max -= len(item.body)
-            if parcels and bytes_max < 0:
+            if messages and bytes_max < 0:
                 break
             del self.waiting[0]
             self.flight[number] = None
-            parcels.append(TakenMessage(number, due_ms, item.in_doubt, item.body))
-        return self._load(self.term, now_ms, parcels)
+            messages.append(TakenMessage(number, due_ms, item.in_doubt, item.body))
+        return self._take_result(self.term, now_ms, messages)
 
-    def _load(self, term: int, now_ms: int, parcels: Sequence[TakenMessage] = ()) -> TakeResult:
+    def _take_result(
+        self, term: int, now_ms: int, messages: Sequence[TakenMessage] = ()
+    ) -> TakeResult:
         holder = self.owner if self.until_ms > now_ms else ""
         due = sum(due_ms <= now_ms for due_ms, _ in self.waiting)
         following = self.waiting[0][0] if self.waiting else 0
         counts = (len(self.waiting), due, len(self.failed), self.size)
-        return TakeResult(term, holder, now_ms, following, *counts, parcels)
+        return TakeResult(term, holder, now_ms, following, *counts, messages)
 
     def _take_back(self, numbers: set[int]) -> None:
         """An earlier holder took these and may have sent them."""
@@ -266,7 +277,7 @@ class Outbox:
         term: int,
         lease_ms: int,
         sent: Sequence[SendResult],
-        keep: Keep,
+        keep: ResultRetention,
         now_ms: int,
     ) -> bool:
         """Store the outcomes of taken messages. False: another sidecar has the lease."""
@@ -311,14 +322,18 @@ class Outbox:
 
     # --- looking
 
-    def look(self, number: int) -> Look:
+    def status(self, number: int) -> MessageStatus:
         item, (_, result) = self.items.get(number), self.results.get(number, (0, b""))
         if item is None:
-            return Look("sent", result=result) if number in self.results else Look("")
+            return (
+                MessageStatus("sent", result=result)
+                if number in self.results
+                else MessageStatus("")
+            )
         if number in self.failed:
-            return Look("failed", 0, item.in_doubt, result)
+            return MessageStatus("failed", 0, item.in_doubt, result)
         state = "sending" if number in self.flight else "waiting"
-        return Look(state, item.due_ms, item.in_doubt, result)
+        return MessageStatus(state, item.due_ms, item.in_doubt, result)
 
     def again(self, number: int, now_ms: int) -> bool:
         """Make a failed message due now. False: it has not failed."""
@@ -332,12 +347,12 @@ class Outbox:
 
     # --- forgetting
 
-    def _prune_tickets(self, now_ms: int) -> None:
-        over = [key for key, (*_, until_ms) in self.tickets.items() if until_ms <= now_ms]
+    def _prune_idempotency_keys(self, now_ms: int) -> None:
+        over = [key for key, (*_, until_ms) in self.idempotency_keys.items() if until_ms <= now_ms]
         for key in over[:PRUNE_MAX]:
-            del self.tickets[key]
+            del self.idempotency_keys[key]
 
-    def _prune_results(self, keep: Keep, now_ms: int) -> None:
+    def _prune_results(self, keep: ResultRetention, now_ms: int) -> None:
         """Delete outdated results; failed messages go with their bodies, the oldest first."""
         gone = sorted((until, n) for n, until in self.failed.items() if until <= now_ms)
         for _, number in gone[:PRUNE_MAX]:

@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from ackd.api.messages import SettleItem, SettleVerb, Status
+from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.handed_leases import HandedLeases, held_leases
+from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.publishing.publishing import Publishing
 from ackd.engine.settlement.settle import Settler
-from ackd.engine.subscription import Subscription
 
 DRAIN_POLL_MS = 20
 BATCH = 500
@@ -26,12 +27,14 @@ class Drain:
 
     def __init__(
         self,
-        subscriptions: Mapping[str, Subscription],
+        partitions: Mapping[str, OwnedPartitions],
+        dispatchers: Mapping[str, Dispatcher],
         publishing: Publishing,
         handed: HandedLeases,
         settler: Callable[[], Settler],
     ) -> None:
-        self._subscriptions = subscriptions
+        self._partitions = partitions
+        self._dispatchers = dispatchers
         self._publishing = publishing
         self._handed = handed
         self._settler = settler
@@ -40,13 +43,13 @@ class Drain:
     def quiesce(self) -> None:
         """Deliver nothing new, for good; settles go on."""
         self.begun = True
-        for subscription in self._subscriptions.values():
-            subscription.dispatcher.stop()
+        for dispatcher in self._dispatchers.values():
+            dispatcher.stop()
 
     async def drain(self) -> None:
         """Deliver nothing new; return when no message is leased any more. Settles go on."""
         self.quiesce()
-        while any(s.partitions.leased() for s in self._subscriptions.values()):  # noqa: ASYNC110 - by settles of any sidecar
+        while any(each.leased() for each in self._partitions.values()):  # noqa: ASYNC110 - by settles of any sidecar
             await asyncio.sleep(DRAIN_POLL_MS / 1000)
         await self._publishing.drain()
 
@@ -68,8 +71,8 @@ class Drain:
     async def _end(self, do: SettleVerb) -> int:
         held = [
             lease
-            for subscription in self._subscriptions.values()
-            for partition in subscription.partitions.all()
+            for owned in self._partitions.values()
+            for partition in owned.all()
             for lease in held_leases(partition)
         ]
         held += self._handed.take()

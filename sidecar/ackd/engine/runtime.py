@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ackd import __version__
 from ackd.api.control import Cancel, CancelTo, Scope
 from ackd.api.messages import (
+    Delivery,
     Explanation,
     InFlight,
     LeaseView,
@@ -21,6 +22,7 @@ from ackd.api.messages import (
     ReceiveRequest,
     SettleItem,
     SettleResult,
+    SettleVerb,
     Status,
     SubscriptionView,
     Unsettled,
@@ -40,19 +42,20 @@ from ackd.engine.cluster.members import MemberNote
 from ackd.engine.cluster.settings_drift import settings_marks
 from ackd.engine.control.describe import describe
 from ackd.engine.control.gauges import Gauges
-from ackd.engine.control.inspect import Inspector
 from ackd.engine.control.readiness import readiness
-from ackd.engine.delivery.dispatcher import Waiter
 from ackd.engine.delivery.handed_leases import HandedLeases
 from ackd.engine.delivery.open_leases import OpenLeases
-from ackd.engine.delivery.receive_attempts import ReceiveAttempts
+from ackd.engine.delivery.waiters import Waiter
 from ackd.engine.drain import Drain
 from ackd.engine.operations.dead_letters import DeadLetters
 from ackd.engine.operations.seek import Seeks
-from ackd.engine.ownership.broadcast import apart
+from ackd.engine.ownership.broadcast import apart, is_broadcast
+from ackd.engine.parts_by_name import PartsByName
+from ackd.engine.peers.links import PeerLinks
+from ackd.engine.publishing.outbox import OutboxService, OutboxServices
 from ackd.engine.publishing.publishing import Publishing
 from ackd.engine.settlement.settle import Settler
-from ackd.engine.subscription import Subscription
+from ackd.engine.subscription import PeerParts, Subscription
 from ackd.errors import (
     AckdError,
     BadParameterError,
@@ -62,7 +65,7 @@ from ackd.errors import (
     StoreSetupError,
     UnknownSubscriptionError,
 )
-from ackd.ports import Broker, Clock, Store
+from ackd.ports import Broker, Clock, PeerNetwork, Store
 from ackd.retries import repeating
 from ackd.store.build import open_store
 from ackd.store.flusher import Flusher
@@ -79,7 +82,7 @@ AGAIN = Backoff.constant(500)
 """Store, broker and subscriptions are tried again soon: their other side may just have started."""
 
 
-# tidy: long-class lines=400 methods=27 attributes=22 -- one method for each question of the API
+# tidy: long-class lines=420 methods=27 attributes=25 -- one method for each question of the API
 class Runtime:
     """Implements `ackd.api.messages.Engine`. Build, `start`, use, `drain`, `stop`."""
 
@@ -91,6 +94,8 @@ class Runtime:
         brokers: Mapping[str, Broker] | None = None,
         clock: Clock | None = None,
         metrics: Metrics | None = None,
+        vitals: Vitals | None = None,
+        peers: PeerNetwork | None = None,
     ) -> None:
         self.settings = settings
         self.metrics = metrics or Metrics()
@@ -101,29 +106,40 @@ class Runtime:
         self._brokers = dict(brokers) if brokers is not None else open_brokers(settings)
         self._up: dict[str, asyncio.Event] = {name: asyncio.Event() for name in self._brokers}
         self._broker_errors: dict[str, str] = {}
-        self.vitals = Vitals()
+        self.vitals = vitals or Vitals()
         self._tasks = Tasks("runtime", self.vitals)
         self._started_ms = self._clock.monotonic_ms()
         self._subscriptions: dict[str, Subscription] = {}
-        self._attempts: dict[str, ReceiveAttempts] = {}
-        self._publishing = Publishing(settings, self._brokers, self._up)
-        self.dead = DeadLetters(self._of, self._store, self._clock)
-        self.progress = Seeks(self._of)
+        self._by_name = PartsByName()
+        outboxes: dict[str, OutboxService] = {}
+        self._publishing = Publishing(settings, self._brokers, self._up, outboxes)
+        self.outbox: OutboxApi = OutboxServices(outboxes)
+        self.dead = DeadLetters(self._by_name.dead_letters, self._store, self._clock)
+        self.progress = Seeks(self._by_name.seeks)
         self._handed = HandedLeases(
             keep=settings.server.stop == "release" or settings.app.down_leases == "retry"
         )
-        self._drain = Drain(self._subscriptions, self._publishing, self._handed, self._settling)
+        self._drain = Drain(
+            self._by_name.partitions,
+            self._by_name.dispatchers,
+            self._publishing,
+            self._handed,
+            self._settling,
+        )
         self.traces: Traces | None = None
         self._outages: Outages | None = None
+        self._network = peers
+        self._links = PeerLinks(peers, self._clock)
         self._flusher = Flusher(self._store, batch_max=settings.store.batch_max)
         self._settler: Settler | None = None
         self._gauges = Gauges(
             self.metrics,
-            self._clock,
             self._store,
             self._brokers,
             self._up,
-            self._subscriptions,
+            self._by_name.gauges,
+            self._by_name.partition_gauges,
+            self._by_name.controls,
             self.readiness,
         )
         self._gauges.attach(settings.identity)
@@ -145,11 +161,11 @@ class Runtime:
             await self.traces.start()
             self._outages = Outages(self.traces, self._store, self._brokers, self._up)
         context = await self._connect()
+        if self._network is not None:
+            self._links.started(await self._network.start(self._links, lambda: context.keys.key))
         for name, each in self.settings.subscriptions.items():
             self._subscriptions[name] = self._build(name, each, context)
-        self._settler = Settler(self._subscriptions, context)
-        for name, subscription in self._subscriptions.items():
-            self._attempts[name] = self._attempts_of(subscription, context, self._settler)
+        self._settler = Settler(self._by_name.settles, context)
         for name, broker in self._brokers.items():
             self._tasks.start(self._start_broker(name, broker), f"broker.{name}", ends=True)
         self._publishing.start(context, self._tasks)
@@ -194,18 +210,32 @@ class Runtime:
         settings, context = apart(name, settings, context)
         note = MemberNote(version=__version__, settings=settings_marks(name, settings))
         broker = self._brokers[settings.broker]
+        shared = self._links.address and not is_broadcast(settings)
+        peers = PeerParts(self._links, self._release) if shared else None
         return Subscription(
-            name, settings, broker, context, cluster="", note=note, handed=self._handed
+            name,
+            settings,
+            broker,
+            context,
+            note=note,
+            handed=self._handed,
+            by_name=self._by_name,
+            look=self.lease,
+            peers=peers,
         )
 
-    @staticmethod
-    def _attempts_of(of: Subscription, context: Context, settler: Settler) -> ReceiveAttempts:
-        return ReceiveAttempts(of.state, context, of.partitions, of.dispatcher, of.notes, settler)
+    def _release(self, deliveries: Sequence[Delivery]) -> None:
+        """Release leases on other sidecars' partitions (R21). If that fails, they expire."""
+        items = [SettleItem(each.lease, SettleVerb.RELEASE) for each in deliveries]
+        self._tasks.start(self._settle_all(items), "release", vital=False, ends=True)
+
+    async def _settle_all(self, items: Sequence[SettleItem]) -> None:
+        await self._settling().settle(items)
 
     async def _start_broker(self, name: str, broker: Broker) -> None:
         def failed(error: BrokerError) -> None:
             if self._broker_errors.get(name) != error.detail:
-                LOG.warning("broker %s: %s", name, error.detail)
+                LOG.warning("ackd can't connect to broker %s: %s", name, error.detail)
             self._broker_errors[name] = error.detail
 
         if not self._up[name].is_set():
@@ -223,15 +253,17 @@ class Runtime:
                 subscription.state.cluster = subscription.cluster_scope(cluster)
                 await subscription.run()
             except* BrokerFatalError as group:
-                LOG.warning("%s: %s; joining the group again", name, group.exceptions[0])
+                LOG.warning(
+                    "%s: its broker client ended, it joins again: %s", name, group.exceptions[0]
+                )
             except* BrokerError as group:
-                LOG.warning("%s: %s", name, group.exceptions[0])
+                LOG.warning(
+                    "%s: the broker ended it, it starts again: %s", name, group.exceptions[0]
+                )
             await asyncio.sleep(AGAIN.base_ms / 1000)
-            self._subscriptions[name] = self._build(name, subscription.state.configured, context)
-            self._subscriptions[name].control.inherit(subscription.control)
-            if self._settler is not None:
-                again = self._subscriptions[name]
-                self._attempts[name] = self._attempts_of(again, context, self._settler)
+            again = self._build(name, subscription.state.configured, context)
+            self._subscriptions[name] = again
+            again.inherit(subscription)
 
     async def stop(self) -> None:
         """Commit progress, leave the groups, close everything. Never raises, bounded."""
@@ -240,6 +272,9 @@ class Runtime:
             self._outages.end()
         await asyncio.gather(*(each.leave() for each in self._subscriptions.values()))
         await self._publishing.stop()
+        if self._network is not None:
+            await self._network.stop()
+        await self._links.stop()
         await self._tasks.stop()
         await asyncio.gather(*(each.close() for each in self._brokers.values()))
         await self._store.close()
@@ -260,13 +295,13 @@ class Runtime:
         return self._settler
 
     async def receive(self, name: str, request: ReceiveRequest) -> Received:
-        subscription = self._of(name)
-        self._check_lease(subscription, request.lease_ms)
+        dispatcher = self._by_name.dispatchers[name]
+        self._check_lease(name, request.lease_ms)
         try:
             if request.attempt_id is not None:
-                received = await self._attempts[name].receive(request.attempt_id, request)
+                received = await self._by_name.attempts[name].receive(request.attempt_id, request)
             else:
-                received = await subscription.dispatcher.receive(request)
+                received = await dispatcher.receive(request)
         except asyncio.CancelledError:
             self.metrics.receives.at(name, "cancelled").inc()
             raise
@@ -276,10 +311,11 @@ class Runtime:
         self._count(name, received)
         return received
 
-    @staticmethod
-    def _check_lease(subscription: Subscription, lease_ms: int | None) -> None:
-        most = subscription.state.settings.lease_ms_max
-        if lease_ms is not None and not 0 < lease_ms <= most:
+    def _check_lease(self, name: str, lease_ms: int | None) -> None:
+        if lease_ms is None:
+            return
+        most = self._of(name).state.settings.lease_ms_max
+        if not 0 < lease_ms <= most:
             raise BadParameterError(f"lease_ms must be 1 to {most}")
 
     def _count(self, name: str, received: Received) -> None:
@@ -294,8 +330,8 @@ class Runtime:
 
     async def abandon(self, received: Received) -> None:
         """Release the leases of an answer that was not sent (R21)."""
-        for subscription in self._subscriptions.values():
-            subscription.dispatcher.give_back(received.messages)
+        for dispatcher in self._by_name.dispatchers.values():
+            dispatcher.give_back(received.messages)
 
     async def settle(self, items: Sequence[SettleItem]) -> list[SettleResult]:
         return await self._settling().settle(items)
@@ -304,8 +340,8 @@ class Runtime:
         self, items: Sequence[SettleItem], name: str, request: ReceiveRequest
     ) -> tuple[list[SettleResult], Received | AckdError]:
         """Settle, then receive, in one flush of the store."""
-        settling, dispatcher = self._settling(), self._of(name).dispatcher
-        self._check_lease(self._of(name), request.lease_ms)
+        settling, dispatcher = self._settling(), self._by_name.dispatchers[name]
+        self._check_lease(name, request.lease_ms)
         if request.attempt_id is not None:
             return await self._one_after_the_other(items, name, request)
         entered: list[Waiter] = []
@@ -354,16 +390,12 @@ class Runtime:
     async def publish(self, broker: str | None, request: PublishRequest) -> Published:
         return await self._publishing.publish(broker, request)
 
-    @property
-    def outbox(self) -> OutboxApi:
-        return self._publishing.outbox
-
     # --- streams and push
 
     def unsettled(self, name: str) -> Unsettled:
         """Count the leases of a consumer. Raises UnknownSubscriptionError."""
-        self._of(name)
-        return OpenLeases(name, self._subscriptions, self._settling())
+        context = self._of(name).context
+        return OpenLeases(name, context, self._by_name.partitions, self.lease)
 
     def lease_ms(self, name: str) -> int:
         """The lease time that is in force. Raises UnknownSubscriptionError."""
@@ -397,38 +429,38 @@ class Runtime:
 
     def gate(self, why: str | None) -> None:
         """Deliver nothing while the application is unhealthy, for this reason; None: go on."""
-        for subscription in self._subscriptions.values():
-            subscription.control.gate(why)
+        for control in self._by_name.controls.values():
+            control.gate(why)
 
     # --- operators
 
     async def explain(self, name: str) -> Explanation:
-        return Inspector(self._of(name)).explain()
+        return self._by_name.inspectors[name].explain()
 
     async def in_flight(self, name: str, older_ms: int, limit: int) -> list[InFlight]:
-        return Inspector(self._of(name)).in_flight(older_ms, limit)
+        return self._by_name.inspectors[name].in_flight(older_ms, limit)
 
     async def lag(self, name: str) -> list[PartitionLag]:
-        return await Inspector(self._of(name)).lag()
+        return await self._by_name.lags[name].rows()
 
     async def pause(
         self, name: str, scope: Scope, reason: str, for_ms: int | None
     ) -> SubscriptionView:
         """Deliver nothing until it is resumed, or for a time."""
-        await self._of(name).control.pause(scope, reason, for_ms)
+        await self._by_name.controls[name].pause(scope, reason, for_ms)
         return self.subscription(name)
 
     async def resume(self, name: str, scope: Scope) -> SubscriptionView:
-        await self._of(name).control.resume(scope)
+        await self._by_name.controls[name].resume(scope)
         return self.subscription(name)
 
     async def cancel(self, name: str, message: str, then: CancelTo, reason: str) -> Cancel:
         """End a message that is in flight."""
-        return await self._of(name).cancels.cancel(message, then, reason)
+        return await self._by_name.cancels[name].cancel(message, then, reason)
 
     async def configure(self, name: str, changes: Mapping[str, object]) -> SubscriptionView:
         """Change settings while the subscription runs."""
-        await self._of(name).control.configure(changes)
+        await self._by_name.controls[name].configure(changes)
         return self.subscription(name)
 
     def subscriptions(self) -> list[SubscriptionView]:
@@ -438,29 +470,26 @@ class Runtime:
         settings = self.settings.subscriptions.get(name)
         if settings is None:
             raise UnknownSubscriptionError(f"there is no subscription {name!r} here")
-        subscription = self._subscriptions.get(name)
+        control = self._by_name.controls.get(name)
         sources = self.settings.sources_below(f"subscriptions.{name}")
         broker = self._brokers[settings.broker]
-        return describe(name, settings, sources, broker, subscription, self._state(name))
+        return describe(name, settings, sources, broker, control, self._state(name))
 
     def _state(self, name: str) -> str:
         if self._drain.begun:
             return "draining"
         subscription = self._subscriptions.get(name)
-        if subscription is None or not subscription.state.health.joined:
-            return "starting"
-        if subscription.state.paused:
-            return "paused"
-        return "running" if subscription.partitions.owned else "idle"
+        return "starting" if subscription is None else subscription.phase()
 
     def readiness(self) -> list[Reason]:
         return readiness(
             self._store,
             self._brokers,
             self._broker_errors,
-            self._subscriptions,
+            self._by_name.readiness,
             self.vitals.failure,
             draining=self._drain.begun,
+            unreachable=self._links.unreachable() if self._links.address else None,
         )
 
     def info(self) -> Mapping[str, object]:

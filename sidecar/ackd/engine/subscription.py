@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ackd.api.messages import Delivery
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import LedgerKey
 from ackd.core.ledger.effects import (
@@ -31,16 +32,28 @@ from ackd.engine.cluster.members import MemberNote
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.control.cancel import Cancels
 from ackd.engine.control.control import Control
+from ackd.engine.control.inspect import Inspector
+from ackd.engine.control.lag import Lag
+from ackd.engine.control.limits import DeliveryLimits
+from ackd.engine.control.partition_gauges import PartitionGauges
+from ackd.engine.control.readiness import SubscriptionReadiness
 from ackd.engine.control.stable_offset_lag import StableOffsetLag
+from ackd.engine.control.subscription_gauges import SubscriptionGauges
 from ackd.engine.delivery.circuit_breaker import CircuitBreaker
 from ackd.engine.delivery.deadline_timers import DeadlineTimers
 from ackd.engine.delivery.dedup import Dedup
 from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.handed_leases import HandedLeases
+from ackd.engine.delivery.receive_attempts import ReceiveAttempts
 from ackd.engine.delivery.window_pressure import WindowPressure
+from ackd.engine.operations.archive import AnyDocument, KeepRight, OperationJob
 from ackd.engine.operations.dead_letter_records import DeadLetterRecords
 from ackd.engine.operations.operation_runner import Operations
-from ackd.engine.operations.parts import OperationParts
+from ackd.engine.operations.redrive_job import RedriveJob
+from ackd.engine.operations.seek_document import SeekDocument
+from ackd.engine.operations.seek_job import SeekJob
+from ackd.engine.operations.subscription_dead_letters import SubscriptionDeadLetters
+from ackd.engine.operations.subscription_seeks import SubscriptionSeeks
 from ackd.engine.ownership.broadcast import is_broadcast, open_consumer, scope
 from ackd.engine.ownership.broker_acks import BrokerAckFlow
 from ackd.engine.ownership.broker_events import HANDOVER_MS, BrokerEvents
@@ -51,6 +64,9 @@ from ackd.engine.partition import foreign_delays
 from ackd.engine.partition.ordering import OriginRecordRef
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import EffectHandler, Partition
+from ackd.engine.parts_by_name import PartsByName
+from ackd.engine.peers.links import PeerLinks
+from ackd.engine.peers.sharing import PeerSharing
 from ackd.engine.retry.body_spill import BodySpill
 from ackd.engine.retry.claims import CopyClaims
 from ackd.engine.retry.copier import DEAD, RETRY, Copier
@@ -58,8 +74,10 @@ from ackd.engine.retry.copy_filter import OwnCopyFilter
 from ackd.engine.retry.key_queues import KeyQueues
 from ackd.engine.retry.own_topic import RetryTopic, dead_letter_topic
 from ackd.engine.settlement.notes import ProgressNotes
+from ackd.engine.settlement.settle import LeaseLook
+from ackd.engine.settlement.subscription_settles import SubscriptionSettles
 from ackd.errors import AckdError, BrokerError, StoreError
-from ackd.ports import Broker, ConsumerSpec, OwnAcks, TopicLook
+from ackd.ports import Broker, BrokerSideAcks, ConsumerSpec, TopicLook
 from ackd.retries import repeating
 
 if TYPE_CHECKING:
@@ -67,13 +85,25 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("ackd.engine")
 
+
+class PeerParts(NamedTuple):
+    """What a subscription needs to share messages with other sidecars. `release` gives leases on
+    their partitions back.
+    """
+
+    links: PeerLinks
+    release: Callable[[Sequence[Delivery]], None]
+
+
 RETRY_TOPIC_MS = 200
 """How long joining the group waits for the retry topic, which may also come later."""
 
 
-# tidy: long-class attributes=31 -- the composition root: an attribute for each part
+# tidy: long-class lines=380 attributes=31 -- the composition root: an attribute for each part
 class Subscription:
-    """The parts of one subscription. `handed`: leases of partitions that others own by now."""
+    """The parts of one subscription. `handed`: leases of partitions that others own by now;
+    `by_name`: the tables through which others find its parts; `look`: looks a lease up.
+    """
 
     def __init__(
         self,
@@ -82,13 +112,15 @@ class Subscription:
         broker: Broker,
         context: Context,
         *,
-        cluster: str,
         note: MemberNote | None = None,
         handed: HandedLeases | None = None,
+        by_name: PartsByName,
+        look: LeaseLook,
+        peers: PeerParts | None = None,
     ) -> None:
         self.name = name
         self.context = context
-        self.state = _state(name, settings, broker, context, cluster)
+        self.state = _state(name, settings, broker, context)
         self.partitions = OwnedPartitions(context.identity)
         self.topics = Topics(self.state)
         self.membership = Membership(self.state, context, note or MemberNote())
@@ -97,9 +129,12 @@ class Subscription:
         self.tracing = self._open_tracing()
         self._build_retry()
         self._build_delivery()
-        self._build_ownership(handed or HandedLeases())
+        handed = handed or HandedLeases()
+        self._build_ownership(handed)
         self._build_operations()
+        self.sharing = None if peers is None else self._share(peers, handed)
         self._connect()
+        _offer(self, by_name, look)
 
     # --- putting together, lower parts first
 
@@ -156,6 +191,7 @@ class Subscription:
             context,
             partitions,
             self.membership,
+            self.membership.share,
             self.notes,
             self.breaker,
             self.dedup,
@@ -211,12 +247,13 @@ class Subscription:
             partitions,
             self.membership,
             self.ownership,
+            self.ownership.leader_epochs,
             self.copy_filter,
             self._hand_over,
             self.timers.stir,
         )
-        if isinstance(state.consumer, OwnAcks):
-            self.events.own_acks = BrokerAckFlow(
+        if isinstance(state.consumer, BrokerSideAcks):
+            self.events.broker_side_acks = BrokerAckFlow(
                 state,
                 state.consumer,
                 context,
@@ -239,62 +276,68 @@ class Subscription:
                 Partition.apply,
                 self.claims.on_reply,
             ),
-            effects=self._effects(),
-            performed=(self._finished_at_broker,) if self._own_acks else (),
+            effects=_effects(self),
+            performed=(self._finished_at_broker,) if self._broker_side_acks else (),
             ready=self.dispatcher.ready,
             due=self.timers.due,
-            blocked=self.key_queues.behind,
+            blocked=self.key_queues.on_blocked,
             on_taken=() if spans is None else (spans.taken,),
             on_left=(handed.note,),
             on_dropped=(self.claims.forget,),
-            unordered=self._own_acks,
+            unordered=self._broker_side_acks,
         )
 
     @property
-    def _own_acks(self) -> bool:
-        return isinstance(self.state.consumer, OwnAcks)
+    def _broker_side_acks(self) -> bool:
+        return isinstance(self.state.consumer, BrokerSideAcks)
 
     def _finished_at_broker(self, partition: Partition) -> None:
-        if self.events.own_acks is not None:
-            self.events.own_acks.over(partition)
-
-    def _effects(self) -> Mapping[type[Effect], EffectHandler]:
-        """The handler of each effect of a ledger, except those that the partition handles
-        itself.
-        """
-
-        def leave_key_queue(partition: Partition, effect: LeaveKeyQueue) -> None:
-            if isinstance(effect.origin_record, OriginRecordRef):
-                self.key_queues.over(partition, effect.offset, effect.origin_record)
-
-        return {
-            SendBack: self.send_back.send,
-            SendDead: self.dead_letters.send,
-            Claim: lambda partition, effect: self.claims.claim(partition, effect.offset),
-            CloseOriginRecord: lambda partition, effect: self.claims.close(
-                partition, effect.offset
-            ),
-            LeaveKeyQueue: leave_key_queue,
-            StoreForeignDelays: foreign_delays.write,
-            Restore: lambda partition, effect: self.bodies.restore(partition, effect.offset),
-        }
+        if self.events.broker_side_acks is not None:
+            self.events.broker_side_acks.over(partition)
 
     def _build_operations(self) -> None:
         state, context = self.state, self.context
         self.cancels = Cancels(
             state, context, self.control, self.partitions, self.bodies, self.claims
         )
-        self.operation_parts = OperationParts(
-            state,
-            context,
-            self.membership,
-            self.control,
-            self.records,
-            self.dead_letter_records,
-            self.retry_topic.topic,
-            self.tracing,
+        self.operations = Operations(
+            state, context, self.control.end_halt, self.dead_letter_records, self._job
         )
-        self.operations = Operations(self.operation_parts)
+
+    def _job(self, document: AnyDocument, keep_right: KeepRight) -> OperationJob:
+        """The job for one attempt at an operation."""
+        topic, tracing = self.retry_topic.topic, self.tracing
+        if isinstance(document, SeekDocument):
+            return SeekJob(
+                self.state,
+                self.context,
+                self.membership,
+                self.control,
+                self.records,
+                topic.name,
+                tracing,
+                keep_right,
+                document,
+            )
+        marks = self.dead_letter_records
+        return RedriveJob(self.state, self.context, marks, topic, tracing, keep_right, document)
+
+    def _share(self, peers: PeerParts, handed: HandedLeases) -> PeerSharing:
+        self.membership.note.peer = peers.links.address
+        sharing = PeerSharing(
+            self.state,
+            self.context,
+            self.membership,
+            self.dispatcher,
+            self.notes,
+            peers.links,
+            peers.release,
+            handed.add,
+        )
+        self.dispatcher.connect(sharing)
+        self.state.signals.members.connect(sharing.others_seen)
+        self.state.signals.deliver.connect(sharing.look_again)
+        return sharing
 
     def _connect(self) -> None:
         """Connect the signals of lower parts to their handlers."""
@@ -312,9 +355,24 @@ class Subscription:
         if self.tracing is not None:
             self.control.connect_writer(self.tracing.changed)
 
+    def phase(self) -> str:
+        """What it does now, in a word."""
+        if not self.state.health.joined:
+            return "starting"
+        if self.state.paused:
+            return "paused"
+        return "running" if self.partitions.owned else "idle"
+
     def cluster_scope(self, cluster: str) -> str:
         """What stands for the cluster in the keys of this subscription's records."""
         return scope(self.state.configured, cluster, self.context.identity)
+
+    def inherit(self, before: Subscription) -> None:
+        """Take over what this process remembers of the subscription's previous run."""
+        self.control.inherit(before.control)
+        self.membership.go_on(before.membership)
+        if self.sharing is not None and before.sharing is not None:
+            self.sharing.inherit(before.sharing)
 
     # --- life
 
@@ -351,12 +409,14 @@ class Subscription:
             loops.append(self.retry_topic.watch)
         if self.dedup is not None:
             loops.append(self.dedup.run)
-        if self.events.own_acks is not None:
-            loops.append(self.events.own_acks.run)
+        if self.events.broker_side_acks is not None:
+            loops.append(self.events.broker_side_acks.run)
         return loops
 
     async def _stop(self) -> None:
         self.dispatcher.stop()
+        if self.sharing is not None:
+            await self.sharing.stop()
         self.breaker.stop()
         await self.heartbeat.stop()
         await self.ownership.stop()
@@ -413,7 +473,7 @@ class Subscription:
 
 
 def _state(
-    name: str, settings: SubscriptionSettings, broker: Broker, context: Context, cluster: str
+    name: str, settings: SubscriptionSettings, broker: Broker, context: Context
 ) -> SubscriptionState:
     spec = ConsumerSpec(
         group=settings.group or name,
@@ -425,4 +485,76 @@ def _state(
     )
     consumer = open_consumer(broker, spec, context.clock, broadcast=is_broadcast(settings))
     where = scope(settings, name, context.identity)
-    return SubscriptionState(name, settings, broker, consumer, where, cluster)
+    return SubscriptionState(name, settings, broker, consumer, where)
+
+
+def _effects(of: Subscription) -> Mapping[type[Effect], EffectHandler]:
+    """The handler of each effect of a ledger, except those that the partition handles
+    itself.
+    """
+
+    def leave_key_queue(partition: Partition, effect: LeaveKeyQueue) -> None:
+        if isinstance(effect.origin_record, OriginRecordRef):
+            of.key_queues.over(partition, effect.offset, effect.origin_record)
+
+    return {
+        SendBack: of.send_back.send,
+        SendDead: of.dead_letters.send,
+        Claim: lambda partition, effect: of.claims.claim(partition, effect.offset),
+        CloseOriginRecord: lambda partition, effect: of.claims.close(partition, effect.offset),
+        LeaveKeyQueue: leave_key_queue,
+        StoreForeignDelays: foreign_delays.write,
+        Restore: lambda partition, effect: of.bodies.restore(partition, effect.offset),
+    }
+
+
+def _offer(of: Subscription, by_name: PartsByName, look: LeaseLook) -> None:
+    """Put the parts that others work with of a subscription into their tables."""
+    name, state, context, partitions = of.name, of.state, of.context, of.partitions
+    growth, drift = of.ownership.growth, of.membership.drift
+    limits = DeliveryLimits(state, context, partitions, of.control, growth, of.dispatcher)
+    by_name.partitions[name] = partitions
+    by_name.dispatchers[name] = of.dispatcher
+    by_name.attempts[name] = ReceiveAttempts(
+        state, context, partitions, of.dispatcher, of.notes, look
+    )
+    by_name.settles[name] = SubscriptionSettles(
+        state, context, partitions, of.topics, of.breaker, of.cancels, of.claims, of.tracing
+    )
+    by_name.dead_letters[name] = SubscriptionDeadLetters(
+        state, context, of.dead_letter_records, of.operations
+    )
+    by_name.seeks[name] = SubscriptionSeeks(
+        state, context, of.control, of.records, of.retry_topic.topic.name, of.operations
+    )
+    by_name.controls[name] = of.control
+    by_name.cancels[name] = of.cancels
+    by_name.inspectors[name] = Inspector(
+        state,
+        context,
+        partitions,
+        of.send_back,
+        of.dead_letters,
+        of.stable_offset_lag,
+        of.dedup,
+        limits,
+        of.retry_topic,
+    )
+    by_name.lags[name] = Lag(state, context, partitions, of.topics, of.membership)
+    by_name.readiness[name] = SubscriptionReadiness(
+        state, partitions, of.membership, drift, of.control, growth, of.retry_topic
+    )
+    by_name.gauges[name] = SubscriptionGauges(
+        state,
+        context,
+        partitions,
+        drift,
+        of.dispatcher,
+        of.breaker,
+        of.window_pressure,
+        of.bodies,
+        (of.send_back, of.dead_letters),
+    )
+    by_name.partition_gauges[name] = PartitionGauges(
+        state, context, partitions, of.stable_offset_lag
+    )

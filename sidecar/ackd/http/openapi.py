@@ -52,12 +52,12 @@ _GUARDED_PROBLEMS = (401, 403)
 
 
 def document(routes: Iterable[Route], port: Port | None = None) -> Json:
-    """The document for those of the routes that a port has, or (None) for all of them."""
+    """Make the document of the routes that one port has, or (None) of all."""
     return build([route for route in routes if port is None or port in route.ports])
 
 
 def build(routes: Iterable[Route]) -> Json:
-    """The document for these routes."""
+    """Make the document of these routes."""
     routes = tuple(routes)
     kinds = _kinds(routes)
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF, schema_hook=_anything)
@@ -87,7 +87,7 @@ def build(routes: Iterable[Route]) -> Json:
 
 
 def _anything(kind: type) -> Json:
-    """`object` in a dataclass: any JSON value."""
+    """Make the schema of `object` in a dataclass: any JSON value."""
     if kind is object:
         return {"description": "Any JSON value."}
     raise NotImplementedError(kind)
@@ -155,7 +155,7 @@ def _media(content: Content) -> Json:
 
 
 def problem_statuses(route: Route) -> list[int]:
-    """Every status with a problem document that this route may answer."""
+    """Return every status with which this route may answer a problem document."""
     found = {*route.problems, *_GENERAL_PROBLEMS}
     if not route.open:
         found.update(_GUARDED_PROBLEMS)

@@ -1,4 +1,4 @@
-"""All routes of both ports. Adding one here serves it, documents it and puts it under the tests."""
+"""All routes of both ports. A route that is added here is served, documented and tested."""
 
 from __future__ import annotations
 

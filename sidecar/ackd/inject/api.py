@@ -49,7 +49,7 @@ class Access:
     token: str = ""
 
     def headers(self) -> dict[str, str]:
-        """Raises ConfigError."""
+        """Headers with the bearer token; a token file is read each time. Raises ConfigError."""
         token: str = self.token
         if self.token_file is not None:
             try:
@@ -196,11 +196,11 @@ class Api:
             await self._session.close()
 
     async def get(self, path: str, **query: str) -> Json:
-        """Raises ApiError, ConfigError."""
+        """Send a GET; the JSON answer. Raises ApiError, ConfigError."""
         return await self._ask("GET", path, query=query)
 
     async def post(self, path: str, body: Json) -> Json:
-        """Raises ApiError, ConfigError."""
+        """Send a POST with a JSON body; the JSON answer. Raises ApiError, ConfigError."""
         return await self._ask("POST", path, msgspec.json.encode(body), "application/json")
 
     async def patch(self, path: str, operations: list[Json]) -> Json:

@@ -72,7 +72,7 @@ class Events:
                 )
             except AckdError as error:
                 self.dropped += 1
-                LOG.warning("an event could not be written: %s", error)
+                LOG.warning("ackd can't write a Kubernetes event, and drops it: %s", error)
 
 
 def event(owner: Json, namespace: str, decision: Decision, now: datetime) -> Json:

@@ -67,7 +67,7 @@ async def count_old(api: Api, hash_now: str, metrics: InjectMetrics, every_s: fl
         try:
             old = [each async for each in sidecars(api, hash_now) if each.old]
         except AckdError as error:
-            LOG.warning("pods could not be looked through: %s", error)
+            LOG.warning("ackd can't count the pods with an old sidecar, and tries again: %s", error)
         else:
             metrics.old_pods.set(len(old))
         await asyncio.sleep(every_s)

@@ -90,7 +90,9 @@ class Injector:
         self.metrics.pods.labels(judged.decision.reason).inc()
         if judged.decision.refusal:
             LOG.info(
-                "a pod in %s was refused: %s", judged.request.namespace, judged.decision.refusal
+                "the webhook refused a pod in namespace %s: %s",
+                judged.request.namespace,
+                judged.decision.refusal,
             )
         changed = judged.decision.refusal or judged.decision.patch
         if changed and self._events is not None and not judged.request.dryRun:
@@ -175,7 +177,7 @@ async def serve(
                     started(*ports)
                 await stop.wait()
                 injector.stopping = True
-                LOG.info("stopping in %.0f s", options.drain_s)
+                LOG.info("the webhook stops in %.0f s", options.drain_s)
                 await asyncio.sleep(options.drain_s)
                 for task in tasks:
                     task.cancel()
@@ -184,7 +186,7 @@ async def serve(
                 work.close()
             for runner in runners:
                 await runner.cleanup()
-    LOG.info("stopped")
+    LOG.info("the webhook has stopped")
 
 
 def _source(api: Api, options: Options) -> Source:
@@ -207,5 +209,5 @@ async def _open(runners: list[web.AppRunner], source: Source, options: Options) 
         except OSError as error:
             raise ConfigError(f"can't listen on {address}: {error.strerror or error}") from error
         ports.append(int(runner.addresses[0][1]))
-        LOG.info("listening on %s", address)
+        LOG.info("the webhook listens on %s", address)
     return ports

@@ -65,7 +65,7 @@ class InjectSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load(file: Path) -> InjectSettings:
-    """Raises ConfigError."""
+    """Read and check the injector's settings (JSON). Raises ConfigError."""
     try:
         with file.open("rb") as opened:
             data = opened.read(BYTES_MAX + 1)

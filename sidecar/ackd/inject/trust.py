@@ -57,7 +57,11 @@ class Trust:
                 await self.keep()
             except AckdError as error:
                 self.errors += 1
-                LOG.warning("the webhook's caBundle can't be kept: %s", error)
+                LOG.warning(
+                    "ackd can't write the webhook's caBundle, which the API server trusts, and "
+                    "tries again: %s",
+                    error,
+                )
             await asyncio.sleep(LOOK_S)
 
     async def renew(self) -> None:
@@ -69,13 +73,16 @@ class Trust:
         await asyncio.sleep(SPREAD_S)
         _load(self.tls, after)
         self.identity, self._before = after, before
-        LOG.info("a new certificate, valid until %s", after.end.isoformat(timespec="seconds"))
+        LOG.info(
+            "the webhook has a new certificate, valid until %s",
+            after.end.isoformat(timespec="seconds"),
+        )
 
     async def keep(self) -> None:
         """Add our authority to every caBundle that lacks it. Raises ApiError, ConfigError."""
         await self._ensure([self.identity.ca])
         if not self.established:
-            LOG.info("trusted by the API server as %s", self._hosts[0])
+            LOG.info("the API server has this webhook's authority, for %s", self._hosts[0])
         self.established = True
 
     async def _ensure(self, authorities: list[str]) -> None:
@@ -149,10 +156,10 @@ class Files:
             self.tls.load_cert_chain(self._cert, self._key)
         except OSError as error:  # SSLError is an OSError.
             self.errors += 1
-            LOG.warning("the certificate can't be read again, the old one stays: %s", error)
+            LOG.warning("ackd can't read the changed certificate, and keeps the old one: %s", error)
             return
         self._seen = mark
-        LOG.info("the certificate was read again")
+        LOG.info("the certificate's files changed: the webhook uses the new one")
 
 
 def server_context() -> ssl.SSLContext:

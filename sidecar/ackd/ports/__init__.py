@@ -21,9 +21,11 @@ from ackd.ports.broker import (
     PublishResult,
     Stored,
 )
+from ackd.ports.broker_side_acks import BrokerSideAcks, Places
 from ackd.ports.clock import Clock
 from ackd.ports.condition import Condition
 from ackd.ports.consumer import Committed, Consumer, ConsumerSpec, StartPolicy, TopicInfo
+from ackd.ports.dead_letter_origins import DeadLetterOrigins, DeadOrigin
 from ackd.ports.events import (
     Arrival,
     Arrived,
@@ -42,10 +44,9 @@ from ackd.ports.events import (
     Revoked,
     TopicReplaced,
 )
-from ackd.ports.foreign_dead import DeadOrigin, ForeignDead
 from ackd.ports.operator import Groups, TopicLook
 from ackd.ports.outbox import Outboxes, SeenKeys
-from ackd.ports.own_acks import OwnAcks, Places
+from ackd.ports.peers import PeerLink, PeerNetwork, PeerUser
 from ackd.ports.store import Member, Members, Store
 from ackd.ports.transactions import SeesTransactions
 from ackd.ports.truncation import SeesTruncation
@@ -56,6 +57,7 @@ __all__ = [
     "Assigned",
     "AssignedPlace",
     "Broker",
+    "BrokerSideAcks",
     "Capabilities",
     "Clock",
     "Committed",
@@ -63,13 +65,13 @@ __all__ = [
     "Consumer",
     "ConsumerEvent",
     "ConsumerSpec",
+    "DeadLetterOrigins",
     "DeadOrigin",
     "Delay",
     "Done",
     "EndReached",
     "Failure",
     "Fetched",
-    "ForeignDead",
     "Groups",
     "Headers",
     "LogEvent",
@@ -80,7 +82,9 @@ __all__ = [
     "OutOfRange",
     "Outboxes",
     "Outgoing",
-    "OwnAcks",
+    "PeerLink",
+    "PeerNetwork",
+    "PeerUser",
     "Places",
     "PublishResult",
     "Record",

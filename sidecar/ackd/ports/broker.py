@@ -75,9 +75,9 @@ class Capabilities:
     seek_by_time: bool
     commit_metadata_chars: int
     value_bytes_max: int
-    own_acks: bool = False
-    """The broker keeps an ack for each message (`ackd.ports.own_acks`); a group there has no
-    position.
+    broker_side_acks: bool = False
+    """The broker keeps an ack for each message (`ackd.ports.broker_side_acks`); a group there
+    has no position.
     """
     makes_topics: bool = True
     """`ensure_topic` can create topics."""

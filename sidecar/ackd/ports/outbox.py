@@ -10,19 +10,30 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ackd.core.dedup_window import Ask, SeenEntry
-from ackd.core.outbox import Asking, Bounds, Keep, Look, Post, Posted, SendResult, TakeResult
+from ackd.core.outbox import (
+    Bounds,
+    EnqueueRequest,
+    EnqueueResult,
+    MessageStatus,
+    ResultRetention,
+    SendResult,
+    TakeRequest,
+    TakeResult,
+)
 
 
 class Outboxes(Protocol):
     """Outboxes by the name of their broker; see `ackd.core.outbox`."""
 
-    async def post(self, name: str, posts: Sequence[Post], bounds: Bounds) -> list[Posted]:
+    async def enqueue(
+        self, name: str, requests: Sequence[EnqueueRequest], bounds: Bounds
+    ) -> list[EnqueueResult]:
         """Accept requests, each as a whole or not at all. They are durable when this returns."""
 
     async def take(
         self,
         name: str,
-        asking: Asking,
+        request: TakeRequest,
         most: int,
         bytes_max: int,
         have: Sequence[int] | None = None,
@@ -36,7 +47,7 @@ class Outboxes(Protocol):
         term: int,
         lease_ms: int,
         sent: Sequence[SendResult],
-        keep: Keep,
+        keep: ResultRetention,
     ) -> bool:
         """Store outcomes of messages. False: another sidecar has the lease. May be repeated."""
 
@@ -45,7 +56,7 @@ class Outboxes(Protocol):
         send.
         """
 
-    async def look(self, name: str, number: int) -> Look:
+    async def status(self, name: str, number: int) -> MessageStatus:
         """Read the state of a message."""
 
     async def again(self, name: str, number: int) -> bool:

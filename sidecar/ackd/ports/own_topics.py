@@ -12,6 +12,8 @@ from hashlib import blake2b
 from typing import Final
 
 TOPIC_CHARS_MAX: Final = 249
+OWN_PREFIX: Final = "ackd."
+"""Applications publish to no topic whose name begins so: ackd may make more topics later."""
 RETRY_PREFIX: Final = "ackd.retry."
 DEAD_PREFIX: Final = "ackd.dead."
 RESERVED: Final = (

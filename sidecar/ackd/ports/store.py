@@ -9,9 +9,9 @@ from typing import Protocol
 from ackd.core.ids import LedgerKey
 from ackd.core.rate_bucket import TokensTaken
 from ackd.core.record.protocol import MessageTexts, Open, RecordCall, RecordReply, Snapshot
+from ackd.ports.broker_side_acks import Places
 from ackd.ports.condition import Condition
 from ackd.ports.outbox import Outboxes, SeenKeys
-from ackd.ports.own_acks import Places
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class PushVerdict:
 
 
 def judge(status: int, headers: Mapping[str, str], now_ms: int) -> PushVerdict:
-    """Apply the table. `now_ms` is Unix time, for a `Retry-After` that is a date."""
+    """Decide by the table. `now_ms` is Unix time, for a `Retry-After` that is a date."""
     delay_ms = _number(headers.get("Ackd-Delay-Ms", ""), DELAY_MS_MAX)
     rule = _VERBS.get(headers.get("Ackd-Do", "").strip().lower())
     if rule is not None:
@@ -82,7 +82,9 @@ def judge(status: int, headers: Mapping[str, str], now_ms: int) -> PushVerdict:
 
 
 def retry_after_ms(text: str, now_ms: int) -> int | None:
-    """Seconds or an HTTP date (RFC 9110 section 10.2.3), within bounds; None for neither."""
+    """Parse `Retry-After`, seconds or an HTTP date (RFC 9110 section 10.2.3), into ms within
+    bounds; None for neither.
+    """
     seconds = _number(text.strip(), 10**_DIGITS_MAX)
     if seconds is not None:
         wait_ms = seconds * 1000
@@ -114,8 +116,8 @@ MISSING = "the application's answer does not name it"
 
 
 def judge_items(body: bytes, leases: Sequence[str]) -> tuple[list[SettleItem], bool]:
-    """(settles, readable) of a batch that was answered 2xx: what it says about these leases, and a
-    retry for each that it does not name.
+    """Read the body of a 2xx answer to a batch. Returns settles, with a retry for each lease that
+    the body does not name, and whether the body was readable.
     """
     try:
         items = _ITEMS.decode(body).items

@@ -36,7 +36,7 @@ class AppHealth:
         self.well = False
 
     async def run(self) -> None:
-        """Ask again and again, until cancelled."""
+        """Ask at intervals, until cancelled."""
         self._engine.gate(WAITING)
         timeout = aiohttp.ClientTimeout(total=self._settings.health_timeout_ms / 1000)
         async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
@@ -50,21 +50,24 @@ class AppHealth:
             self._failures = 0
             if not self.well:
                 self.well = True
-                LOG.info("the application is well")
+                LOG.info("the application passes its health check: ackd delivers")
                 self._engine.gate(None)
             return
         self._failures += 1
         if not self.well or not (gone or self._failures >= self._settings.health_failures):
             return
         self.well = False
-        LOG.warning("the application is not well, ackd delivers nothing: %s", why)
+        LOG.warning(
+            "the application fails its health check, ackd delivers nothing: %s",
+            why,
+        )
         self._engine.gate(f"the application is not well: {why}")
         if gone and self._settings.down_leases == "retry":
             await self._end()
 
     async def _ask(self, session: aiohttp.ClientSession) -> tuple[str, bool]:
-        """Why the application is not healthy, empty when it is; and whether nobody listens
-        there.
+        """Ask once. Returns why the application is not healthy (empty: it is), and whether nobody
+        listens there.
         """
         try:
             async with session.get(self._settings.health_url, allow_redirects=False) as answer:
@@ -76,6 +79,12 @@ class AppHealth:
 
     async def _end(self) -> None:
         try:
-            LOG.warning("%d leases of the application were ended", await self._engine.end_held())
+            LOG.warning(
+                "nobody listens at the application's port: ackd ended its %d leases",
+                await self._engine.end_held(),
+            )
         except AckdError as error:
-            LOG.warning("leases of the application could not be ended: %s", error)
+            LOG.warning(
+                "ackd could not end the application's leases, they end at their deadlines: %s",
+                error,
+            )

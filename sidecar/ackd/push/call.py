@@ -1,4 +1,4 @@
-"""One HTTP call, and how it can end."""
+"""Make one HTTP call to the application, and tell the ways in which it can end apart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import aiohttp
 from multidict import CIMultiDict
 
 from ackd import __version__
-from ackd.push.form import PushRequest
+from ackd.push.push_request import PushRequest
 
 CONNECT_S = 5.0
 KEEPALIVE_S = 1.0
@@ -22,8 +22,8 @@ ANSWER_BYTES_MAX = 1 << 20
 
 
 class Failed(StrEnum):
-    """No answer. `UNREACHABLE`: there was no connection, so the application saw nothing of the
-    call.
+    """How a call ended without an answer. `UNREACHABLE`: there was no connection, so the
+    application saw nothing of it.
     """
 
     UNREACHABLE = "unreachable"
@@ -43,7 +43,7 @@ class PushAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PushFailure:
-    """Why there is no answer."""
+    """A call without an answer: how it ended, and why."""
 
     how: Failed
     detail: str
@@ -73,7 +73,9 @@ class PushClient:
             await self._session.close()
 
     async def post(self, request: PushRequest, bound: asyncio.Timeout) -> PushAnswer | PushFailure:
-        """POST the request. `bound` ends it early; redirects are answers like any other."""
+        """POST the request. `bound` can end it early. A redirect counts as an answer and is not
+        followed.
+        """
         session = self._session
         if session is None:
             return PushFailure(Failed.UNREACHABLE, "stopped")
@@ -99,7 +101,7 @@ class PushClient:
             return PushFailure(Failed.BROKEN, _words(error))
 
     async def there(self) -> bool:
-        """Whether the address accepts connections; sends nothing."""
+        """Try a connection to the address, and send nothing. True: it was accepted."""
         parts = urlsplit(self.url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         try:

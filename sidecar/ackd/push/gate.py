@@ -1,9 +1,9 @@
-"""Decides how many calls ackd may make now: the application's pauses, and the circuit breaker.
+"""Decides how many calls ackd may make now, by the application's pauses and the circuit breaker.
 
 Two things hold calls back. When an application answers 429 or 503 with `Retry-After`, ackd pauses
-for that time; then it makes half as many calls at once, and one more after each success. An
-application that can't be reached opens the breaker: ackd leases nothing for it, and from time to
-time tries a connection, without a message. When that works, ackd makes a single call.
+for that time; then it makes half as many calls at once, and one more after each success. When an
+application can't be reached, the breaker opens: ackd leases nothing for it, and from time to time
+tries a connection without a message. When a connection works, ackd makes a single call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TRIAL_FACTOR_MAX = 10
 
 
 class Gate:
-    """Decides and has no clock: callers pass `now_s`, in seconds of any clock."""
+    """Decides, without a clock of its own: callers pass `now_s`, in seconds of any clock."""
 
     def __init__(self, concurrency: int, trial_s: float) -> None:
         self._concurrency = concurrency
@@ -28,11 +28,11 @@ class Gate:
 
     @property
     def broken(self) -> bool:
-        """Whether the breaker is open: then nothing may be leased for the application."""
+        """Whether the breaker is open, so that nothing may be leased for the application."""
         return self.open_since_s is not None
 
     def wait_s(self, now_s: float) -> float:
-        """How long the application still wants a pause, in seconds."""
+        """How long the pause that the application asked for still lasts, in seconds."""
         return max(self.paused_until_s - now_s, 0.0)
 
     def worked(self) -> None:
@@ -40,7 +40,7 @@ class Gate:
         self.limit = min(self.limit + 1, self._concurrency)
 
     def slow_down(self, now_s: float, pause_s: float) -> None:
-        """The application asked for a pause. Calls that ran at the same time count once."""
+        """The application asked for a pause. Answers to calls at the same time count once."""
         if self.wait_s(now_s) == 0:
             self.limit = max(self.limit // 2, 1)
         self.paused_until_s = max(self.paused_until_s, now_s + pause_s)
@@ -59,5 +59,5 @@ class Gate:
         return self._trials.delay_ms(self._failures) / 1000
 
     def reachable(self) -> None:
-        """A trial worked: allow one call."""
+        """A connection worked: allow one call."""
         self.open_since_s = None

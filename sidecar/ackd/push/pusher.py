@@ -13,8 +13,8 @@ from ackd.config.subscription import SubscriptionSettings
 from ackd.errors import AckdError, DrainingError
 from ackd.push.answer import PushVerdict
 from ackd.push.call import Failed, PushClient, PushFailure
-from ackd.push.courier import Courier, paused_by
 from ackd.push.gate import Gate
+from ackd.push.push_delivery import PushDelivery, paused_by
 from ackd.telemetry.metrics import Metrics
 
 LOG = logging.getLogger("ackd.push")
@@ -29,7 +29,9 @@ SOURCE = "push"
 
 # tidy: long-class attributes=13 -- the state of one receiver
 class Pusher:
-    """Runs until it is cancelled, or until its calls have ended after `drain`."""
+    """Pushes the messages of one subscription, until it is cancelled or its calls have ended after
+    `drain`.
+    """
 
     def __init__(
         self,
@@ -44,7 +46,7 @@ class Pusher:
         self._engine = engine
         self._metrics = metrics
         self._client = PushClient(self._push.url)
-        self._courier = Courier(name, settings, engine, metrics, self._client, secrets)
+        self._delivery = PushDelivery(name, settings, engine, metrics, self._client, secrets)
         self._gate = Gate(self._push.concurrency, self._push.trial_ms / 1000)
         self._now = asyncio.get_running_loop().time
         self._running = 0
@@ -68,7 +70,7 @@ class Pusher:
         finally:
             self._metrics.push_running.at(self._name).set(0)
             await self._client.close()
-            self._courier.kept.close()
+            self._delivery.kept.close()
 
     def drain(self) -> None:
         """Take nothing new; `run` ends when the last call has ended."""
@@ -76,7 +78,7 @@ class Pusher:
         self._changed.set()
 
     async def _next(self) -> list[list[Delivery]]:
-        """The messages of the next calls; empty when there are none now."""
+        """Lease messages for the next calls; empty if there are none now."""
         await self._until_back()
         room = self._room()
         if room <= 0:
@@ -93,10 +95,10 @@ class Pusher:
         return [[message] for message in received.messages]
 
     def _room(self) -> int:
-        """How many messages may be asked for now."""
+        """Return how many messages to ask for now."""
         calls = 0 if self._gate.wait_s(self._now()) else self._gate.limit - self._running
         batch = self._push.batch_max if self._push.mode == "batch" else 1
-        kept = self._push.kept_max - self._courier.kept.count() - self._running * batch
+        kept = self._push.kept_max - self._delivery.kept.count() - self._running * batch
         if calls <= 0:
             return 0
         return min(batch if self._push.mode == "batch" else calls, kept)
@@ -105,7 +107,7 @@ class Pusher:
         """Wait until a call or a kept lease ends, or a pause is over."""
         wait_s = self._gate.wait_s(self._now())
         if not wait_s and self._gate.limit > self._running:
-            await self._courier.kept.wait(PAUSE_S)
+            await self._delivery.kept.wait(PAUSE_S)
             return
         self._changed.clear()
         try:
@@ -121,7 +123,7 @@ class Pusher:
             return await self._engine.receive(self._name, request)
         except AckdError as error:
             if not (isinstance(error, DrainingError) and self._draining):
-                LOG.debug("%s: nothing to push now: %s", self._name, error)
+                LOG.debug("%s: push gets no messages now, and tries again: %s", self._name, error)
                 await asyncio.sleep(PAUSE_S)
             return Received([])
 
@@ -130,7 +132,11 @@ class Pusher:
         try:
             await self._engine.abandon(received)
         except AckdError as error:
-            LOG.info("%s: leases could not be released: %s", self._name, error)
+            LOG.info(
+                "%s: leases could not be released, they end at their deadlines: %s",
+                self._name,
+                error,
+            )
 
     def _count(self, change: int) -> None:
         self._running += change
@@ -141,10 +147,10 @@ class Pusher:
 
     async def _deliver(self, messages: Sequence[Delivery]) -> None:
         try:
-            self._learn(await self._courier.deliver(messages))
+            self._learn(await self._delivery.deliver(messages))
         except Exception:
             # The leases expire by themselves; the other calls go on.
-            LOG.exception("%s: a call failed on a bug of ackd's", self._name)
+            LOG.exception("%s: a push call failed on a bug of ackd's, please report it", self._name)
         finally:
             self._count(-1)
 

@@ -14,7 +14,7 @@ from ackd.telemetry.metrics import Metrics
 
 
 class Pushes:
-    """The subscriptions with a `push.url`."""
+    """Push deliveries of all subscriptions with a `push.url`."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ FILE_BYTES_MAX = 4096
 
 
 def read_secrets(path: Path) -> list[bytes]:
-    """The secrets of a file, the current one first. Raises ConfigError."""
+    """Read the secrets of a file, the current one first. Raises ConfigError."""
     try:
         with path.open("rb") as file:
             lines = file.read(FILE_BYTES_MAX).decode().split("\n")[:LINES_MAX]
@@ -42,7 +42,9 @@ def _secret(text: str) -> bytes:
 def signed(
     secrets: Sequence[bytes], message_id: str, now_s: int, body: bytes
 ) -> list[tuple[str, str]]:
-    """The three headers; one signature for each secret, so that a receiver may know either."""
+    """Make the three headers of a signed call; one signature for each secret, so that a receiver
+    may know either.
+    """
     content = b"%b.%d.%b" % (message_id.encode(), now_s, body)
     signatures = [b64encode(digest(secret, content, sha256)).decode() for secret in secrets]
     return [

@@ -1,4 +1,4 @@
-"""What a server's answers mean. An error says whether the server may have written anything."""
+"""Decide what a server's answers mean: whether it may have written anything."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from ackd.store.nodes import ElsewhereError
 
 
 def replies(answer: Answer | StoreError, calls: int) -> Iterator[RecordReply | StoreError]:
-    """Split the apply script's answer: one reply per call, or the same error for all.
+    """Split the apply script's answer: one reply for each call, or the same error for all.
 
     The script catches the error of a single call. So an error of the whole script means that it did
-    not start (nothing was decided) or stopped half-way (unknown for all of its calls).
+    not start (nothing was decided), or that it stopped half-way (the outcome of all its calls is
+    unknown).
     """
     if isinstance(answer, StoreError):
         return (answer for _ in range(calls))
@@ -32,8 +33,11 @@ def _reply(data: bytes) -> RecordReply | StoreError:
 
 
 def checked(answer: Answer, short: str) -> Answer | StoreError:
-    """An answer, or why it does not count. The text of an error tells its kind: an old server puts
-    the code of an error inside a script into the middle of the text.
+    """Return the answer, or the StoreError or StoreUnknownError that a server's error means.
+
+    `short`: which durability was not reached, in words; empty if all was. The text of an error
+    tells its kind: an old server puts the code of an error inside a script into the middle of the
+    text.
     """
     if not isinstance(answer, Exception):
         return StoreUnknownError(short) if short else answer
@@ -52,7 +56,7 @@ def checked(answer: Answer, short: str) -> Answer | StoreError:
 
 
 def moving(error: StoreError) -> bool:
-    """Whether to connect again, because another server may be the primary now."""
+    """Whether this error means that another server may be the primary now, so connect again."""
     return "reconnect" in error.facts
 
 

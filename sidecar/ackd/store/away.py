@@ -1,8 +1,8 @@
-"""What is wrong with the servers now, told once for each change.
+"""Remember what is wrong with the servers, and log each change once.
 
-A server that refuses writes (no memory, no disk, a replica) answers reads all the while, and says
-its refusal in other words for each script. So only a write ends a refusal, and refusals are told
-apart by their codes.
+A server that refuses writes (no memory, no disk, a replica) still answers reads, and words its
+refusal differently for each script. So only a successful write ends a refusal, and refusals are
+compared by their codes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REFUSALS = ("MISCONF", "NOREPLICAS", "READONLY", "OOM")
 
 
 class Away:
-    """`condition`: what to show; None while all is well."""
+    """Is true while a server refuses or does not answer. `condition`: what readiness shows then."""
 
     def __init__(self) -> None:
         self.condition: Condition | None = None
@@ -29,11 +29,13 @@ class Away:
         return self.condition is not None
 
     def failed(self, error: StoreError) -> None:
-        """A call was not answered well."""
+        """A call failed: log it if the reason is new."""
         code = next((code for code in REFUSALS if code in error.detail), "")
         state = code or error.detail
         if state != self._state:
-            LOG.warning("the store failed: %s", error.detail)
+            LOG.warning(
+                "the store failed: %s; settles answer 503 until it answers again", error.detail
+            )
         self._state = state
         self.condition = Condition(error.type, error.detail, away=bool(code))
 

@@ -1,4 +1,4 @@
-"""Make a store from the settings."""
+"""Make the store that the settings ask for: in memory, embedded, a server, Sentinel, Cluster."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ from ackd.store.redis import RedisStore
 
 
 def open_store(settings: StoreSettings, state_dir: Path, *, beside: bool = False) -> Store:
-    """The store that `settings.url` names, not connected yet. Raises StoreSetupError.
+    """Make the store that `settings.url` names. It connects when it is first used.
 
-    `beside`: for a command beside a sidecar: an embedded server that runs is asked by its socket;
-    one that does not run is started for as long as this store is open. Looks at the disk then.
+    `beside`: for commands that run while a sidecar may run. If a sidecar's embedded server runs,
+    the store connects to its socket; otherwise it starts that server and stops it when it closes.
+    This reads the state directory (blocking file I/O).
+
+    Raises StoreSetupError if the address can't be parsed.
     """
     try:
         target = parse_store_url(settings.url)

@@ -1,13 +1,15 @@
--- ledger, 3: chunks in memory. A page is a whole chunk, or a part of it when the call is small.
+-- apply, part 3: chunks in memory. A page is a whole chunk, or a part of one if the call is small. `data`: its bytes
+-- in the store, `d`: changed units, `c`: its chunk, `at`: its first byte there.
 local PAGE_BITS, PAGE_SLOTS
 local b_pages, s_pages = {}, {}
 local b_made, s_made = {}, {} -- chunks that this call creates
-local b_gone, s_gone = {}, {} -- chunks that are listed and not there (R14)
+local b_gone, s_gone = {}, {} -- chunks that META lists and the store lost (R14)
 local any_gone, all_listed = false, false
 local b_dirty, s_dirty = {}, {}
-local filled = {} -- slot chunks -> a page: a byte of their bits became full
-local unlisted = {} -- chunks that go
+local filled = {} -- slot chunk -> page of its bits, if a byte of them became 255: perhaps all are finished
+local unlisted = {} -- fields of the chunks that this call deletes
 
+-- Whether META lists this chunk; asks the store once.
 local function listed(field)
   local there = lists[field]
   if there == nil then
@@ -17,6 +19,7 @@ local function listed(field)
   return there
 end
 
+-- Asks for many chunks at once, so that `listed` knows them.
 local function ask_listed(kind, chunks)
   local fields = {}
   for _, c in ipairs(chunks) do
@@ -66,7 +69,7 @@ local function s_page(offset)
   return page
 end
 
--- A byte of the bits: its page, its place there, its value and the weight of the offset's bit.
+-- The byte with this offset's bit: its page, its index there, its value, and the weight of the bit.
 local function bits_of(offset)
   local low = offset % PAGE_BITS
   local page = b_pages[(offset - low) / PAGE_BITS] or b_page(offset)
@@ -74,6 +77,7 @@ local function bits_of(offset)
   return page, at, page.d[at] or page.data and byte(page.data, at + 1) or 0, 2 ^ (7 - low % 8)
 end
 
+-- Sets the bit of an offset: it is finished.
 local function finish(offset)
   local page, at, value, weight = bits_of(offset)
   make("b", b_made, lists, page)

@@ -1,6 +1,6 @@
-"""Calls and replies as the scripts read and write them: big-endian, fixed sizes, one string each.
+"""Pack calls for the scripts and unpack their replies: big-endian, fixed sizes, one string each.
 
-This is the hot path: whole lists are packed and unpacked by `struct` and no item is touched twice.
+This is the hot path: `struct` packs and unpacks whole lists, and no item is touched twice.
 """
 
 from __future__ import annotations
@@ -70,8 +70,9 @@ def encode_call(call: RecordCall, run: bytes) -> bytes:
 
 
 def encode_texts(number: int, texts: CallTexts) -> bytes:
-    """The texts of the `number`th call (from 1 on): an argument after those of all calls. Raises
-    StoreCallError.
+    """Pack the texts of call `number` (from 1 on) into one argument; these come after all calls.
+
+    Raises StoreCallError.
     """
     try:
         parts = [_TEXTS.pack(number, texts.bytes_max)]
@@ -159,7 +160,9 @@ def decode_snapshot(answer: list[bytes]) -> Snapshot:
 
 
 def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]]:
-    """All but the slots, and those in parts (a chunk's each): 100,000 take a tenth of a second."""
+    """Unpack everything but the slots, and these as an iterator over chunks: 100,000 slots take a
+    tenth of a second.
+    """
     verdict, created, moved, *numbers, lost_origins = _OPENED.unpack(answer[0])
     now_ms, version, incarnation, term, *others = numbers
     if verdict:
@@ -198,13 +201,13 @@ def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]
 
 
 def _keys(data: bytes) -> list[int]:
-    """Blocked keys, in order."""
+    """Unpack the numbers of blocked keys, in their order."""
     size = _KEY_BYTES
     return sorted(int.from_bytes(data[at : at + size], "big") for at in range(0, len(data), size))
 
 
 def _slots(chunks: dict[int, bytes], snapshot: Snapshot) -> Iterator[list[SlotView]]:
-    """Slots of unfinished offsets at or above the watermark, in order."""
+    """Yield the slots of unfinished offsets from the watermark on, chunk by chunk, in order."""
     finished = ChunkedBitmap()
     for index, bits in snapshot.chunks.items():
         finished.load(index, bits)
@@ -233,12 +236,12 @@ def _slots(chunks: dict[int, bytes], snapshot: Snapshot) -> Iterator[list[SlotVi
 
 
 def decode_cold(head: bytes) -> tuple[int, int, int]:
-    """Layout, epoch and watermark of a record's head, of its seldom changed part (prelude.lua)."""
+    """Read layout, reset epoch and watermark out of field `c` of a record's head (prelude.lua)."""
     return head[0], int.from_bytes(head[_EPOCH], "big"), int.from_bytes(head[_WATERMARK], "big")
 
 
 def encode_member(run: str, owned: Sequence[str], note: str) -> bytes:
-    """Pack the part of a member's entry that its sidecar writes."""
+    """Pack what a sidecar writes about itself with a heartbeat: run, owned records, note."""
     parts = [text.encode() for text in (run, note, *owned)]
     return b"".join(_SIZE.pack(len(part)) + part for part in parts)
 

@@ -1,8 +1,8 @@
-"""Connect to a server; a call is sent once and never repeated here.
+"""Connect to a server, and send each call once: nothing is repeated here.
 
-A client library repeats a call that timed out or was cut off, scripts too (seen: 10 calls, 28
-executions). Here each failure says what it means: a call that was certainly not executed is a
-StoreError, a call that may have been executed is a StoreUnknownError (R12).
+A client library repeats a call that timed out or was cut off, also a script call (seen: 10 calls,
+28 executions). Here each failure has one meaning: StoreError if the server certainly did not
+execute the call, StoreUnknownError if it may have (R12).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class StoreAccess:
 
     @property
     def timeout_s(self) -> float:
-        """The limit for one call, in seconds as asyncio wants it."""
+        """The bound on one call, in seconds."""
         return self.timeout_ms / 1000
 
     async def tcp(self, host: str, port: int) -> Exchange:
@@ -77,7 +77,7 @@ class StoreAccess:
         return exchange
 
     async def _introduce(self, exchange: Exchange, password: str | None) -> None:
-        """Say who we are and which database we want."""
+        """Log in, name this client, select the database."""
         commands: list[Command] = []
         if self.username:
             commands.append(("AUTH", self.username, password or ""))
@@ -92,7 +92,7 @@ class StoreAccess:
                 raise _password_refused(answer) if command[0] == "AUTH" else answer
 
     def _tls_context(self) -> ssl.SSLContext:
-        """Reads files. Raises OSError (ssl.SSLError is one)."""
+        """Make the TLS settings from their files. Raises OSError (ssl.SSLError is one)."""
         context = ssl.create_default_context()
         if self.tls_cert_file is not None:
             context.load_cert_chain(self.tls_cert_file, self.tls_key_file)
@@ -147,7 +147,7 @@ class Link:
 
     @property
     def open(self) -> bool:
-        """Whether there is a connection that the other side has not closed."""
+        """Whether there is a connection that neither side has closed."""
         return self._exchange is not None and self._exchange.open
 
     async def connect(self, *, identify: bool = True) -> None:
@@ -166,15 +166,16 @@ class Link:
             raise
 
     async def identify(self) -> str:
-        """Ask again who the server is; returns its run. Raises as `ask`."""
+        """Ask the server again for its run, and return it. Raises as `ask`."""
         self.server = read_server(await self.ask(_WHO))
         return self.server.run
 
     async def ask(self, commands: Sequence[Command], *, timeout_s: float = 0) -> list[Answer]:
-        """Send all, read all. An error that the server answered with is an item of the list.
+        """Send all commands and read all answers; an error that the server answered is an item of
+        the list.
 
-        Raises StoreError if nothing was sent and StoreUnknownError after that; the connection is
-        closed then.
+        Raises StoreError if nothing was sent, and StoreUnknownError after that; then the connection
+        is closed.
         """
         exchange = self._exchange
         if exchange is None or not exchange.open:
@@ -222,7 +223,7 @@ def read_server(answers: list[Answer]) -> StoreServer:
 
 
 def _refused(error: ServerError | OSError) -> StoreError:
-    """An error while connecting: no call of ackd was sent."""
+    """Make the StoreError of a failed connection: no call of ackd was sent."""
     if isinstance(error, OSError):
         return StoreError(f"the store can't be reached: {_say(error)}")
     if error.code in ("NOAUTH", "WRONGPASS"):
@@ -235,7 +236,7 @@ def _password_refused(error: ServerError) -> StoreSetupError:
 
 
 def refusal(error: Exception) -> StoreError:
-    """An error that the server answered with: it did not execute the command."""
+    """Make the StoreError of an error that the server answered: it did not execute the command."""
     text = str(error)
     if "NOPERM" in text or "NOAUTH" in text:
         return StoreSetupError(f"the store's user lacks a right: {text}")

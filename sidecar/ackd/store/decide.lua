@@ -1,21 +1,24 @@
--- ledger, 5: what a grant, a settle or a look does to one offset. `Origins.settle` (origins.lua) does it to a
--- message whose lease is in its origin record.
+-- apply, part 5: what one operation does to the slot of one offset (core/record/decide.py). If the message's lease is
+-- in its origin record, `Origins.settle` (origins.lua) does it.
 
--- Finishes a message; the fence that its lease ends with. `repeats`: its lease is from before a rollback,
--- which may have erased a move, so an origin record keeps the ack for a while (`copies.acked`).
-local function end_message(verb, offset, fence, arg, s_fence, repeats)
+-- Finishes a message and returns the fence to answer. `repeats`: its lease is from before a rollback, which may have
+-- erased a move to the retry topic; so an origin record keeps the ack for a while (`copies.acked`).
+local function end_message(verb, offset, fence, reason, s_fence, repeats)
   if verb == Verb.FINISH then
-    odd[offset] = now * 8 + arg
+    odd[offset] = now * 8 + reason
   elseif repeats and not origins().missing and not origins().of(offset) then
     s_fence = fence + 1
     origins().acked_as(offset, false, s_fence)
   end
   if offset >= watermark then finish(offset) end
-  if E.any and (verb ~= Verb.FINISH or arg ~= Finish.SENT) then E.over[offset] = true end
+  if E.any and (verb ~= Verb.FINISH or reason ~= Finish.SENT) then E.over[offset] = true end
   return s_fence
 end
 
--- GRANT, the settles, FINISH and LOOK_UP; false when a chunk is lost.
+-- Decides GRANT, a settle, a move of the owner, FINISH or LOOK_UP, and answers it. Returns false, without an answer,
+-- if the store lost a chunk. `arg`: milliseconds of a GRANT and a
+-- settle, the key of a MOVE_TO_RETRY, the reason of a FINISH, `due_ms` of a PLACE_COPY. `group`: items that get
+-- one fence, and `first_s` of a PLACE_COPY.
 local function transition(verb, offset, fence, rollback_epoch, attempt, arg, group, counted)
   local page_b, at_b, value, weight = bits_of(offset)
   local at = offset % PAGE_SLOTS
@@ -29,7 +32,7 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
   end
   local settles = verb >= Verbs.SETTLE_FIRST and verb <= Verbs.SETTLE_LAST
   local over = offset < watermark or value % (weight * 2) >= weight
-  local phase, sent, held, late = state, state == State.SENDING, 0, 0
+  local phase, sent, held, late = state, state == State.MOVING, 0, 0
   if over then phase, sent = rare().over_phase(verb, offset, rollback_epoch ~= h_rollback_epoch and now < repair_until, odd, odd_cleared, BASE)
   elseif state == State.LEASED and when_ms <= now then phase = Phase.EXPIRED end
   if sent and (settles or verb == Verb.LOOK_UP) then
@@ -51,7 +54,7 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
     outcome, late = rare().look_outcome(phase)
   elseif settles and phase == Phase.EXPIRED and (verb ~= Verb.EXTEND or counted == 1)
       and rollback_epoch ~= h_rollback_epoch and now < repair_until then
-    outcome = Outcome.UNREPAIRED -- perhaps moved and claimed, and a rollback erased that (`copies.perhaps_claimed`)
+    outcome = Outcome.UNREPAIRED -- a rollback may have erased a move and a claim (`copies.perhaps_claimed`)
   else
     outcome, what = byte(T, (phase * 16 + verb) * 2 + 1, (phase * 16 + verb) * 2 + 2)
   end

@@ -1,8 +1,8 @@
 """Wait until a write is as durable as configured (R11), and report what a server can't promise.
 
-Every success waits, `already_acked` and reads of leases included: they make claims about durable
-state, and another sidecar may have made the write behind them a moment ago. It is enough to wait
-after the own call on the same connection, because every script call writes.
+Every success waits, also `already_acked` and reads of leases: these state something durable, and
+another sidecar may have made the write a moment ago. It is enough to wait after one's own call on
+the same connection, because every script call writes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ MEMORY_WARN_PERCENT = 90
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """The configured durability as commands after a call. `timeout_ms`: for the whole call."""
+    """The configured durability, as commands to send after a call. `timeout_ms`: bound on the whole
+    call.
+    """
 
     durability: Durability
     replicas_min: int
@@ -34,9 +36,8 @@ class Barrier:
 
     @property
     def wait_ms(self) -> int:
-        """How long the server may wait: less than a call may take, so that its answer arrives.
-
-        A server checks such waits ten times a second.
+        """How long the server may wait, in ms: less than a call may take, so that its answer
+        arrives. A server checks such waits ten times a second.
         """
         return max(self.timeout_ms - 200, self.timeout_ms // 2)
 
@@ -56,7 +57,7 @@ class Barrier:
         return commands
 
     def shortfall(self, commands: Sequence[Command], answers: Sequence[Answer]) -> str:
-        """Which durability was not reached, as a sentence; empty if all was."""
+        """Say in a sentence which durability was not reached; empty if all was."""
         for command, answer in zip(commands, answers, strict=True):
             what = "replicas" if command[0] == "WAIT" else "disk"
             if isinstance(answer, Exception):
@@ -90,7 +91,7 @@ class Barrier:
 
 
 async def look(link: Link, barrier: Barrier) -> list[Condition]:
-    """What an operator should change in this server's configuration."""
+    """Ask a server for its configuration, and return what an operator should change there."""
     memory, persistence, replication, least = await link.ask(
         [
             ("INFO", "memory"),
@@ -164,7 +165,7 @@ def _fields(answer: Answer) -> dict[str, str]:
 
 
 def _config(answer: Answer) -> str | None:
-    """The value of CONFIG GET; None if we may not read it."""
+    """Return a setting of the server; None if this user may not read it."""
     if isinstance(answer, list) and len(answer) > 1:
         return _decoded(answer[1])
     return None

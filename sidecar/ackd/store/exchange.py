@@ -1,7 +1,7 @@
 """One connection to a server: commands out, answers in, on asyncio and hiredis.
 
-A call is one write and one future. A client's own send and read would cost several coroutines and
-timeouts per command, which is more than a small script call itself (ADR 14).
+A call is one write and one future. A client library's own send and read cost several coroutines and
+timeouts for each command, which is more than a small script call itself (ADR 14).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ServerError(Exception):
 
 
 class Exchange(asyncio.Protocol):
-    """A connection with one call at a time. After a failure it only fails."""
+    """A connection that carries one call at a time. After a failure every further call fails."""
 
     def __init__(self) -> None:
         self._reader = Reader(
@@ -59,7 +59,7 @@ class Exchange(asyncio.Protocol):
 
     @property
     def open(self) -> bool:
-        """Whether nothing has ended the connection yet, as far as is known."""
+        """Whether the connection works, as far as this side knows."""
         transport = self._transport
         return self._failure is None and transport is not None and not transport.is_closing()
 
@@ -123,7 +123,7 @@ class Exchange(asyncio.Protocol):
             self._future.set_result(answers)
 
     def _end(self, error: Exception) -> None:
-        """From here on nobody can tell which answer belongs to which command."""
+        """End the connection: nobody can tell any more which answer belongs to which command."""
         if self._failure is None:
             self._failure = error
         if self._future is not None and not self._future.done():
@@ -138,11 +138,11 @@ class Exchange(asyncio.Protocol):
         self._gone.set()
 
     def pause_writing(self) -> None:
-        """Nothing to hold back: the next call waits for this call's answers anyway."""
+        """Do nothing: the next call waits for this call's answers anyway."""
 
     def resume_writing(self) -> None: ...
 
 
 def pack(commands: Sequence[Command]) -> bytes:
-    """Commands in the form that the server reads (RESP arrays of bulk strings)."""
+    """Encode commands as the server reads them (RESP arrays of bulk strings)."""
     return b"".join([_packed(command) for command in commands])

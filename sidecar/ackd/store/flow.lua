@@ -1,6 +1,7 @@
--- What the sidecars of a subscription share beside its records. KEYS[1] = the live value or the bucket.
--- ARGV: "live", expected, value -> what stands there now; "take", wanted, rate a second, burst ->
--- tokens taken, ms until there is one more. The bucket: see ackd.core.rate_bucket, which decides the same.
+-- Two values that all sidecars of a subscription share: KEYS[1] is its live value or its rate bucket.
+-- ARGV "live", expected, value: sets the live value if it is as expected. Returns the value that is there now.
+-- ARGV "take", wanted, rate per second, burst: takes tokens. Returns how many, and ms until there is one more (0 if it
+-- took some). ackd.core.rate_bucket decides the same.
 if ARGV[1] == "live" then
   local there = redis.call("GET", KEYS[1]) or ""
   if there == ARGV[2] then
@@ -19,7 +20,7 @@ if saved then tokens, seen_us = struct.unpack(">dI8", saved) end
 tokens = math.min(burst, tokens + math.max(now_us - seen_us, 0) * rate / 1000000)
 local granted = math.min(wanted, math.floor(tokens))
 tokens = tokens - granted
--- Forgotten when it is full again anyway.
+-- The server forgets the bucket a second after it is full again: a new bucket is full, too.
 local keep_ms = math.ceil((burst - tokens) * 1000 / rate) + 1000
 redis.call("SET", KEYS[1], struct.pack(">dI8", tokens, now_us), "PX", string.format("%.0f", keep_ms))
 local wait_ms = 0

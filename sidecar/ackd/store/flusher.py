@@ -1,13 +1,15 @@
-"""Group commit: one flush in flight per store; what arrives meanwhile goes with the next one.
+"""Group commit: one flush is in flight per store, and the next one takes all that arrives
+meanwhile.
 
 500 settles in one script call cost the store and this process a twentieth of 500 calls. So requests
-never call the store themselves: they `submit` and wait on a future, or pass a callback. A caller
-that is cancelled therefore never touches a connection. The single flight gives two more promises.
-Calls of an owner get their sequence numbers in the order in which the flusher sends them
-(`CallStatus.STALE` refuses what arrives too late). An owner hears of replies in the order in which
-the store decided them.
+never call the store themselves: they `submit` and wait on a future, or pass a callback, and a
+cancelled caller never touches a connection.
 
-Nothing here reads a clock, so that it runs under a simulated event loop.
+One flush at a time gives two more promises. Calls of an owner get their sequence numbers in the
+order in which the flusher sends them (`CallStatus.STALE` refuses what arrives too late). An owner
+gets replies in the order in which the store decided them.
+
+This file reads no clock, so that it runs under a simulated event loop.
 """
 
 from __future__ import annotations
@@ -44,9 +46,8 @@ TURNS_MAX = 6
 
 
 class PartlyError(StoreUnknownError):
-    """A flush over several servers went well for some of its calls only.
-
-    `answers`: the reply or the error of each call, in their order.
+    """A flush over several servers succeeded for some of its calls only. `answers`: the reply or
+    the error of each call, in their order.
     """
 
     def __init__(self, answers: Sequence[RecordReply | StoreError]) -> None:
@@ -55,17 +56,22 @@ class PartlyError(StoreUnknownError):
 
 
 class ReplyListener(Protocol):
-    """Hears of every call of a handle exactly once, whether or not the submitters still wait.
+    """Gets the outcome of every call of a handle exactly once, whether or not a submitter still
+    waits.
 
-    It is called before any submitter's future is resolved, in the order of the calls, and must not
-    raise.
+    The flusher calls it in the order of the calls, and before it resolves any submitter's future.
+    It must not raise.
     """
 
     def on_reply(self, call: RecordCall, reply: RecordReply) -> None:
-        """The store answered; `reply.results` belong to `call.ops`, `reply.journal` is whole."""
+        """The store answered: `reply.results` belong to `call.ops`, `reply.journal` to the whole
+        call.
+        """
 
     def failed(self, call: RecordCall, error: StoreError) -> None:
-        """No answer. With StoreUnknownError the call may have been applied (R12), now or later."""
+        """There is no answer. With StoreUnknownError the store may have applied the call, or may do
+        so later (R12).
+        """
 
 
 OnAnswer = Callable[[RecordReply | StoreError, int], None]
@@ -76,7 +82,7 @@ submission begin, or an error. Must not raise.
 
 @dataclass(slots=True, eq=False)
 class _Submission:
-    """`future` is there when somebody can cancel it."""
+    """Operations of one submitter. `future`: None if nobody can cancel them."""
 
     ops: Sequence[Op]
     on_answer: OnAnswer
@@ -86,11 +92,12 @@ class _Submission:
 
 @dataclass(slots=True, eq=False)
 class LedgerHandle:
-    """What the calls of one sidecar on one partition carry. The engine makes one per partition.
+    """The numbers that all calls of one sidecar to one record carry. The engine makes one handle
+    per partition.
 
-    `term` 0: not as the owner (settles of others' leases); then `seq` and `journal_next` stay
-    unused. `Flusher.open` fills it; the flusher counts `seq` and moves `journal_next`.
-    `journal_next` 0: the journal is not wanted. `waiting` is the flusher's.
+    `Flusher.open` fills it, the flusher counts `seq` and moves `journal_next`. `term` 0: calls not
+    as the owner (settles of other owners' leases), without `seq` and `journal_next`. `journal_next`
+    0: the caller does not want the journal. `waiting`: what the flusher has yet to send.
     """
 
     key: LedgerKey
@@ -102,7 +109,7 @@ class LedgerHandle:
     waiting: deque[_Submission] = field(default_factory=deque)
 
     def opened(self, snapshot: Snapshot) -> None:
-        """Take over what `Store.open` said."""
+        """Take the numbers of the record that `Store.open` returned."""
         self.term, self.seq = snapshot.term, snapshot.seq
         self.incarnation, self.journal_next = snapshot.incarnation, snapshot.journal_next
 
@@ -134,12 +141,12 @@ class Flusher:
         self._flights: list[_Flight] = []
         self._held: dict[LedgerKey, int] = {}
         self._sleeper: asyncio.Future[None] | None = None
-        self._landed = asyncio.Event()
+        self._replied = asyncio.Event()
         self._stopped = False
 
     @property
     def items_waiting(self) -> int:
-        """Items that were submitted and not yet sent."""
+        """Count the operations that were submitted and not yet sent."""
         return self._items
 
     def submit(
@@ -170,6 +177,11 @@ class Flusher:
         """
         self._submit(handle, _Submission(ops, on_answer, texts=texts))
 
+    def amend(self, handle: LedgerHandle, change: Callable[[Op], Op]) -> None:
+        """Replace each operation of `handle` that was not sent yet by what `change` makes of it."""
+        for part in handle.waiting:
+            part.ops = [change(op) for op in part.ops]
+
     def _submit(self, handle: LedgerHandle, part: _Submission) -> None:
         if self._stopped or self._items + len(part.ops) > self._queue_max:
             why = "the store's flusher has stopped" if self._stopped else "too much at once"
@@ -194,8 +206,8 @@ class Flusher:
         """
         with self._holding(request.key):
             while any(flight.call.key == request.key for flight in self._flights):
-                self._landed.clear()
-                await self._landed.wait()
+                self._replied.clear()
+                await self._replied.wait()
             snapshot = await self._store.open(request)
             if snapshot.verdict is CallStatus.OK:
                 handle.opened(snapshot)
@@ -213,13 +225,13 @@ class Flusher:
                     await self._gather()
                 self._flights = self._take()
                 if not self._flights:
-                    self._landed.set()
+                    self._replied.set()
                     self._sleeper = asyncio.get_running_loop().create_future()
                     await self._sleeper
                     continue
                 await self._flush(self._flights)
                 self._flights = []
-                self._landed.set()
+                self._replied.set()
         finally:
             self._stop()
 
@@ -237,10 +249,10 @@ class Flusher:
             await asyncio.sleep(0)
 
     async def idle(self) -> None:
-        """Wait until nothing waits and nothing is in flight (a draining stop calls this)."""
+        """Wait until nothing waits and nothing is in flight; a draining sidecar calls this."""
         while (self._turn or self._flights) and not self._stopped:
-            self._landed.clear()
-            await self._landed.wait()
+            self._replied.clear()
+            await self._replied.wait()
 
     # --- one flush
 
@@ -285,7 +297,9 @@ class Flusher:
         if not bad:
             left, bad = [], refused
         items = sum(len(flight.call.ops) for flight in bad)
-        LOG.error("%d items can't be sent to the store: this is a bug, please report it", items)
+        LOG.error(
+            "ackd can't send %d operations to the store: this is a bug, please report it", items
+        )
         self._fail(bad, StoreCallError())
         return left
 
@@ -368,7 +382,7 @@ class Flusher:
             handle.waiting.clear()
         self._turn.clear()
         self._items = 0
-        self._landed.set()
+        self._replied.set()
 
 
 def _parted(flight: _Flight) -> tuple[list[_Flight], list[_Flight]]:
@@ -403,7 +417,7 @@ def _can_be_sent(call: RecordCall) -> bool:
 
 
 def _number(flight: _Flight) -> None:
-    """Fill in what the handle knows at the moment of sending."""
+    """Write the handle's current numbers into the call at the moment of sending."""
     handle, call = flight.handle, flight.call
     call.incarnation = handle.incarnation
     if handle.term:
@@ -412,7 +426,7 @@ def _number(flight: _Flight) -> None:
 
 
 def _land(flight: _Flight, reply: RecordReply) -> None:
-    """Tell the listener, then each submitter its own part."""
+    """Pass the reply to the listener, then to each submitter its own part."""
     handle = flight.handle
     if reply.verdict is CallStatus.OK and flight.call.term and handle.term == flight.call.term:
         handle.journal_next = reply.journal_next if handle.journal_next else 0
@@ -429,7 +443,7 @@ def _tell(part: _Submission, answer: RecordReply | StoreError, start: int = 0) -
     try:
         part.on_answer(answer, start)
     except Exception:
-        LOG.exception("a submitter failed on the store's answer")
+        LOG.exception("a submitter failed on the store's answer: this is a bug, please report it")
 
 
 def _slice(reply: RecordReply, start: int, count: int) -> RecordReply:
@@ -458,7 +472,7 @@ def _reject(part: _Submission, error: StoreError) -> None:
 def _resolve(
     future: asyncio.Future[RecordReply], count: int, answer: RecordReply | StoreError, start: int
 ) -> None:
-    """Complete a future. Its waiter may be gone; the listener has heard of an error then."""
+    """Complete a future, unless its waiter has gone; the listener has the outcome in any case."""
     if future.done():
         return
     if isinstance(answer, StoreError):

@@ -34,11 +34,13 @@ class Keys:
         return name
 
     def texts(self, key: LedgerKey) -> str:
-        """The texts that workers reported, a part of the record."""
+        """Key `t` of a record: the texts that applications reported."""
         return f"{self.ledger(key)[:-1]}t"
 
     def members(self, subscription: str) -> str:
-        """The members of a subscription; its boot numbers are beside it under the same tag."""
+        """The hash with a subscription's heartbeats; its boot numbers are beside it under the same
+        tag.
+        """
         return f"{self.base}{{members:{escape(subscription)}}}:m"
 
     @property
@@ -47,7 +49,7 @@ class Keys:
         return "".join(f"\\{sign}" if sign in "*?[]\\" else sign for sign in self.base) + "*"
 
     def boots(self, subscription: str) -> str:
-        """The last boot number of each name, beside the members."""
+        """The hash with the last boot number of each sidecar's name, beside the members."""
         return f"{self.base}{{members:{escape(subscription)}}}:n"
 
     def live(self, subscription: str) -> str:
@@ -55,7 +57,7 @@ class Keys:
         return f"{self.base}{{members:{escape(subscription)}}}:l"
 
     def bucket(self, subscription: str) -> str:
-        """The tokens of a subscription. Of all keys the one with a TTL: it fills up by itself."""
+        """The rate bucket of a subscription. It has a TTL, because it fills up by itself."""
         return f"{self.base}{{members:{escape(subscription)}}}:r"
 
     def outbox(self, broker: str) -> str:
@@ -63,11 +65,13 @@ class Keys:
         return f"{self.base}{{outbox:{escape(broker)}}}:m"
 
     def seen(self, subscription: str) -> str:
-        """The meta hash of a subscription's acked keys; these all have a TTL: they may be lost."""
+        """The meta hash of a subscription's deduplication keys. All of them have a TTL, as they may
+        be lost.
+        """
         return f"{self.base}{{seen:{escape(subscription)}}}:m"
 
     def places(self, subscription: str, topic_id: bytes) -> str:
-        """The prefix of the keys with a topic's assigned places; these have a TTL."""
+        """The prefix of the keys that remember broker message ids of a topic. They have a TTL."""
         return f"{self.base}{{places:{escape(subscription)}:{topic_id.hex()}}}:"
 
     def value(self, name: str) -> str:
@@ -75,5 +79,5 @@ class Keys:
 
 
 def escape(text: str) -> str:
-    """Percent-encode everything but letters, digits and a few harmless signs."""
+    """Percent-encode everything but letters, digits and the signs of `_SAFE`."""
     return quote(text, safe=_SAFE)

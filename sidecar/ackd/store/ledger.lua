@@ -1,10 +1,10 @@
--- ledger, 8: read the call and the record's head, refuse calls of a wrong owner, term, run or layout, decide
--- the items in order, then write.
+-- apply, part 8: one call. Reads the record's head, refuses a wrong owner, term, server run or layout, decides the
+-- operations in order, then writes.
 --
--- The script decides on copies in memory. It writes only when it can refuse nothing any more (R13); a server
--- without memory, or a hash slot that moves, makes the first write fail.
+-- The script decides on copies in memory and writes only after it can refuse nothing any more (R13). If the server is
+-- out of memory, or the hash slot is moving to another node, the first write fails and nothing is written.
 --
--- Lua allows a function 60 locals of the functions around it, and `apply` has them: no `floor` here.
+-- Lua allows a function 60 locals of the functions around it, and `apply` uses all of them: hence no `floor` here.
 
 local function apply(meta_key, ARG, reported) -- tidy: long-function -- four functions in its place, made by each flush, cost a call with one item 6 % more
 META, BASE = meta_key, sub(meta_key, 1, -2)
@@ -88,7 +88,7 @@ for item = 0, count - 1 do
   end
 end
 
--- --- free slots of which all offsets are finished (`upkeep.tidy`)
+-- --- free chunks of slots whose offsets are all finished (`maintenance.tidy`)
 local full = {}
 for c, page in pairs(filled) do
   if not page.dead then
@@ -101,7 +101,7 @@ for c, page in pairs(filled) do
     if at == stop then full[#full + 1] = c end
   end
 end
--- One command asks for all of them: with sparse numbering most filled chunks never had a slot.
+-- One command asks whether they are listed: with sparse offsets most of them never had a slot.
 if full[2] and not all_listed then ask_listed("s", full) end
 for _, c in ipairs(full) do
   if listed("s" .. c) then
@@ -110,7 +110,7 @@ for _, c in ipairs(full) do
 end
 
 -- --- write
--- The first field has its place, so that a new record begins with it; its value comes last.
+-- The field of the head comes first, so that a new record begins with it; its value is filled in below.
 local news, fields = {}, { "h", "" }
 for c in pairs(b_made) do
   news[#news + 1] = { key = BASE .. "b" .. c, last = Size.BYTES_CHUNK - 1 }
@@ -131,7 +131,7 @@ for field in pairs(unlisted) do
   end
 end
 
--- The journal (R16): the owner reads it, everybody else appends to it.
+-- The journal (R16): calls without a term (settles by other sidecars) append to it, the owner's calls read it.
 local flag, entries = 1, ""
 if #journal > 0 then
   journal_next = journal_next + #journal
@@ -142,8 +142,8 @@ elseif term ~= 0 and journal_from ~= 0 and journal_from ~= journal_next then
   if #found == wanted then entries = table.concat(found) else flag = 0 end
 end
 
--- In a cluster a key that is on its way to another node makes these fail before anything is written;
--- a server without memory refuses the HSET, which is therefore the first write, unless we free some.
+-- In a cluster, reading a key that is moving to another node fails, so read all keys before the first write. A server
+-- that is out of memory refuses HSET, so that is the first write, but for UNLINK, which frees memory.
 if #scores > 0 then call("EXISTS", BASE .. "x") end
 if #journal > 0 then call("EXISTS", BASE .. "j") end
 local new_origins, old_fields
@@ -224,7 +224,7 @@ return pack(REPLY, CallStatus.OK, now, version, h_rollback_epoch, epoch, h_term,
   count) .. table.concat(results) .. entries
 end
 
--- --- all calls of a flush in order; an error in one does not touch the others
+-- --- all calls of a flush, in order; one that fails does not affect the others
 local replies, texts = {}, {}
 for at = #KEYS + 1, #ARGV do
   local number_, reported = unpack_(">I2c" .. #ARGV[at] - 2, ARGV[at])

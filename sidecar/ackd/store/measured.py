@@ -1,4 +1,4 @@
-"""A store that is measured: how long calls take, how many items they carry, when it is away."""
+"""Measure a store: how long calls take, how many operations they carry, when it is away."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from ackd.telemetry.metrics import Metrics
 
 
 class MeasuredStore:
-    """`ackd.ports.Store` in front of another one. Adds about a microsecond to a call."""
+    """Passes calls to another `ackd.ports.Store`, and measures them. That adds about a microsecond
+    to a call.
+    """
 
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
@@ -28,7 +30,7 @@ class MeasuredStore:
 
     @property
     def up(self) -> bool:
-        """It is connected, and its last call was answered."""
+        """Whether the store is connected and answered the last call."""
         return self._answers and bool(self._store.run)
 
     @property
@@ -40,7 +42,7 @@ class MeasuredStore:
             await self._store.start()
 
     async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
-        """One flush; the hot path, so without the context manager of the others."""
+        """Measure one flush without the context manager of the other calls: the hot path."""
         time = asyncio.get_running_loop().time
         start_s = time()
         try:
@@ -58,7 +60,6 @@ class MeasuredStore:
         return replies
 
     async def open(self, request: Open) -> Snapshot:
-        """Take or re-read a record."""
         with self._watch("open"):
             return await self._store.open(request)
 
@@ -69,7 +70,6 @@ class MeasuredStore:
     async def heartbeat(
         self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
     ) -> Members:
-        """Say that this sidecar lives."""
         with self._watch("heartbeat"):
             members = await self._store.heartbeat(subscription, name, boot, owned, note)
         self._look_at_run()
@@ -87,7 +87,6 @@ class MeasuredStore:
             await self._store.forget(subscription, name, boot)
 
     async def set_live(self, subscription: str, expected: bytes, value: bytes) -> bytes:
-        """Compare and set the live value."""
         with self._watch("set_live"):
             return await self._store.set_live(subscription, expected, value)
 
@@ -114,7 +113,6 @@ class MeasuredStore:
             return await self._store.swap(name, expected, value)
 
     async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
-        """Set a value unless there is one."""
         with self._watch("put_new"):
             return await self._store.put_new(name, value, ttl_ms)
 
@@ -158,7 +156,7 @@ class MeasuredStore:
             self._metrics.store_call_seconds.at(call).observe(time() - start_s)
 
     def _failed(self, call: str, error: StoreError) -> None:
-        """A store that answers about bad data is there; every other failure is an outage."""
+        """Count a failure as an outage, unless the store answered that its data is bad."""
         if isinstance(error, StoreUnknownError):
             self._metrics.store_unknown.at(call).inc()
         if not isinstance(error, StoreDataError):

@@ -1,6 +1,6 @@
--- The sidecars of a subscription. KEYS[1] = hash of members, its siblings `...:n` = last boot numbers,
--- `...:l` = the live value (see flow.lua).
--- ARGV: what, name, boot, run, owned and note packed (opaque here).
+-- Heartbeats of a subscription's sidecars. KEYS[1] = hash: name -> boot number, time of the heartbeat, packed values
+-- (opaque here). Its siblings: `...:n` = hash of the last boot numbers, `...:l` = the live value (see flow.lua).
+-- ARGV: "register", "forget" or a heartbeat; name; boot number; packed values.
 local MEMBERS = KEYS[1]
 local BOOTS = string.sub(MEMBERS, 1, -2) .. "n"
 local what, name, boot = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -8,8 +8,8 @@ local time = redis.call("TIME")
 local now_us = time[1] * 1000000 + time[2]
 
 if what == "register" then
-  -- At least the time and the newest that beats: a rollback or a loss of the counter gives no
-  -- number twice.
+  -- Larger than the newest heartbeat's number and at least the time in ms, so that no number comes twice, even if the
+  -- store lost the counter.
   local last = tonumber(redis.call("HGET", BOOTS, name) or "0")
   local entry = redis.call("HGET", MEMBERS, name)
   local beats = entry and struct.unpack(">I8", entry) or 0
@@ -24,7 +24,7 @@ if what == "forget" then
   return "1"
 end
 
--- The entry tells who is newest, not the counter: a registration may have been asked for twice.
+-- Compare with the newest heartbeat, not with the counter: a sidecar may have sent its registration twice.
 local entry = redis.call("HGET", MEMBERS, name)
 local newest = entry and struct.unpack(">I8", entry) or 0
 local live = redis.call("GET", string.sub(MEMBERS, 1, -2) .. "l") or ""

@@ -1,4 +1,4 @@
-"""The store in memory: the reference record under the store's contract.
+"""The store in memory: the reference record of `ackd.core` behind the store's ports.
 
 For tests, the simulator and trying things out. Nothing survives the process, and readiness says so.
 """
@@ -32,7 +32,7 @@ FORGET_MS = 3_600_000
 
 
 def wall_us() -> int:
-    """Unix time in microseconds."""
+    """Unix time in microseconds, by this machine's clock."""
     return time_ns() // 1000
 
 
@@ -79,22 +79,19 @@ class MemoryStore:
 
     @property
     def outboxes(self) -> MemoryOutboxes:
-        """Outboxes on the same data."""
         return MemoryOutboxes(self.data.outboxes, self._now_us, self._run)
 
     @property
     def seen_keys(self) -> MemorySeenKeys:
-        """Acked keys on the same data."""
         return MemorySeenKeys(self.data.seen, self._now_us)
 
     @property
     def places(self) -> MemoryPlaces:
-        """Places on the same data."""
         return MemoryPlaces(self.data.places, self._now_us)
 
     @property
     def run(self) -> str:
-        """The name given at construction: a memory store has one run."""
+        """The server run: the name given at construction, as memory has one run only."""
         return self._run
 
     async def start(self) -> None:
@@ -113,7 +110,7 @@ class MemoryStore:
         return decide.apply(record, call, self._now_us(), self._run)
 
     async def open(self, request: Open) -> Snapshot:
-        """Take or re-read a record; made when it is absent and `create_at` is given."""
+        """Take or re-read a record; make it if it is absent and `create_at` is given."""
         record = self.data.records.get(request.key)
         created = record is None
         if record is None:
@@ -130,8 +127,8 @@ class MemoryStore:
         return snapshot
 
     async def register(self, subscription: str, name: str) -> int:
-        """Number boots per name; at least the time and the newest that beats, so that a rollback or
-        a loss of the counter gives no number twice.
+        """Give a boot number: larger than those of the name's counter and newest heartbeat, and at
+        least the time in ms, so that a rollback or a loss of the counter gives no number twice.
         """
         key = (subscription, name)
         entry = self.data.members.get(subscription, {}).get(name)
@@ -142,7 +139,9 @@ class MemoryStore:
     async def heartbeat(
         self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
     ) -> Members:
-        """Write the own entry unless a newer boot has; return all entries as they were before."""
+        """Write this sidecar's entry unless a newer boot has; return all entries as they were
+        before.
+        """
         now_us = self._now_us()
         members = self.data.members.setdefault(subscription, {})
         seen = tuple(
@@ -172,19 +171,18 @@ class MemoryStore:
     async def take(
         self, subscription: str, wanted: int, rate_per_s: float, burst: int
     ) -> TokensTaken:
-        """Take by this process's clock."""
+        """Take tokens by this process's clock."""
         now_us = self._now_us()
         bucket = self.data.buckets.get(subscription) or Bucket(burst, now_us)
         self.data.buckets[subscription], taken = bucket.take(wanted, rate_per_s, burst, now_us)
         return taken
 
     async def texts(self, key: LedgerKey, offsets: Sequence[int]) -> list[MessageTexts | None]:
-        """Read what `apply` has written."""
         record = self.data.records.get(key)
         return [None] * len(offsets) if record is None else record.texts.get(offsets)
 
     async def get(self, name: str) -> bytes | None:
-        """Read a value that has not run out."""
+        """Return a value; None if there is none or its time has run out."""
         value, until_ms = self.data.values.get(name, (None, None))
         if until_ms is not None and until_ms <= self._now_us() // 1000:
             del self.data.values[name]
@@ -196,7 +194,6 @@ class MemoryStore:
         self.data.values[name] = (value, until_ms)
 
     async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
-        """Set a value unless there is one."""
         there = await self.get(name)
         if there is None:
             await self.put(name, value, ttl_ms)

@@ -1,4 +1,4 @@
-"""Outboxes and acked keys in memory: the reference of `ackd.core` under the store's contract."""
+"""Outboxes and deduplication keys in memory: the rules of `ackd.core` behind the store's ports."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable, Sequence
 
 from ackd.core.dedup_window import Ask, DedupWindow, SeenEntry
 from ackd.core.outbox import (
-    Asking,
     Bounds,
-    Keep,
-    Look,
+    EnqueueRequest,
+    EnqueueResult,
+    MessageStatus,
     Outbox,
-    Post,
-    Posted,
+    ResultRetention,
     SendResult,
+    TakeRequest,
     TakeResult,
 )
 
 
 class MemoryOutboxes:
-    """`ackd.ports.Outboxes` on a dictionary."""
+    """`ackd.ports.Outboxes`: one `ackd.core.outbox.Outbox` for each name."""
 
     def __init__(self, outboxes: dict[str, Outbox], now_us: Callable[[], int], run: str) -> None:
         self._outboxes = outboxes
@@ -31,20 +31,22 @@ class MemoryOutboxes:
         outbox.decided_by(self._run)
         return outbox, self._now_us() // 1000
 
-    async def post(self, name: str, posts: Sequence[Post], bounds: Bounds) -> list[Posted]:
+    async def enqueue(
+        self, name: str, requests: Sequence[EnqueueRequest], bounds: Bounds
+    ) -> list[EnqueueResult]:
         outbox, now_ms = self._of(name)
-        return outbox.put(posts, bounds, now_ms)
+        return outbox.enqueue(requests, bounds, now_ms)
 
     async def take(
         self,
         name: str,
-        asking: Asking,
+        request: TakeRequest,
         most: int,
         bytes_max: int,
         have: Sequence[int] | None = None,
     ) -> TakeResult:
         outbox, now_ms = self._of(name)
-        return outbox.take(asking, most, bytes_max, now_ms, have)
+        return outbox.take(request, most, bytes_max, now_ms, have)
 
     async def done(
         self,
@@ -53,7 +55,7 @@ class MemoryOutboxes:
         term: int,
         lease_ms: int,
         sent: Sequence[SendResult],
-        keep: Keep,
+        keep: ResultRetention,
     ) -> bool:
         outbox, now_ms = self._of(name)
         return outbox.done(owner, term, lease_ms, sent, keep, now_ms)
@@ -61,8 +63,8 @@ class MemoryOutboxes:
     async def release(self, name: str, owner: str, term: int, unsent: Sequence[int]) -> bool:
         return self._of(name)[0].release(owner, term, unsent)
 
-    async def look(self, name: str, number: int) -> Look:
-        return self._of(name)[0].look(number)
+    async def status(self, name: str, number: int) -> MessageStatus:
+        return self._of(name)[0].status(number)
 
     async def again(self, name: str, number: int) -> bool:
         outbox, now_ms = self._of(name)
@@ -70,7 +72,7 @@ class MemoryOutboxes:
 
 
 class MemorySeenKeys:
-    """`ackd.ports.SeenKeys` on a dictionary."""
+    """`ackd.ports.SeenKeys`: one `DedupWindow` for each subscription."""
 
     def __init__(self, seen: dict[str, DedupWindow], now_us: Callable[[], int]) -> None:
         self._seen = seen

@@ -1,8 +1,8 @@
-"""The store's servers, and which one keeps a key: a fixed one, a primary, the nodes of a cluster.
+"""The store's servers, and which of them has a key: one server, a primary, the nodes of a cluster.
 
-Each server has two connections: one for flushes and one for everything else, so that the long read
-of a takeover does not delay settles. Both must have met the same run of the server: the first
-connection that meets a new run makes the other one connect again before its next call (R9).
+Each server has two connections, one for flushes and one for everything else, so that the long read
+of a takeover does not delay settles. Both must have met the same server run: the first connection
+that meets a new run makes the other one connect again before its next call (R9).
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Node:
         return self._flush.open or self._aux.open
 
     async def flush_link(self) -> Link:
-        """The connection for flushes; there is never more than one in flight."""
+        """Borrow the connection for flushes, of which only one is in flight at a time."""
         return await self._ready(self._flush)
 
     @asynccontextmanager
     async def aux_link(self) -> AsyncIterator[Link]:
-        """The other connection, for one user at a time."""
+        """Borrow the other connection, for one user at a time."""
         async with self._aux_lock:
             yield await self._ready(self._aux)
 
@@ -89,30 +89,29 @@ class Node:
 
 
 class Topology(Protocol):
-    """Which node keeps a key."""
+    """Knows which node has a key."""
 
     @property
     def together(self) -> bool:
         """Whether one script call may use all keys of a node. In a cluster it may not."""
 
     def node(self, key: str) -> Node:
-        """The node of a key. Raises StoreError if it is unknown."""
+        """Return the node that has this key. Raises StoreError if it is unknown."""
 
     def nodes(self) -> list[Node]:
-        """All nodes that keep keys."""
+        """Return all nodes that have keys."""
 
     async def start(self) -> None:
-        """Learn the nodes. Raises StoreError."""
+        """Find the nodes. Raises StoreError."""
 
     async def moved(self) -> bool:
-        """Learn the map again after a node failed or refused a key. Returns whether it changed.
-
+        """A node failed or refused a key: find the nodes again. Returns whether they changed.
         Raises StoreError.
         """
 
 
 class Single:
-    """One server for all keys."""
+    """A topology of one server, which has all keys."""
 
     together = True
 
@@ -129,12 +128,12 @@ class Single:
         """Nothing to learn."""
 
     async def moved(self) -> bool:
-        """Nothing to learn: the next connection finds the server again."""
+        """Nothing to do: the next connection finds the server again."""
         return False
 
 
 def fixed(dial: Dial) -> Find:
-    """Always the same address."""
+    """Make a `Find` that always returns the same address."""
 
     async def find() -> Dial:
         return dial
@@ -175,7 +174,7 @@ async def _primary(access: StoreAccess, address: Address, service: str) -> Addre
 
 
 async def _ask_once(access: StoreAccess, address: Address, command: Command) -> Answer:
-    """Raises StoreError if the server answers with an error, too."""
+    """Connect, ask once, disconnect. Raises StoreError, also for an answer that is an error."""
     link = Link(access, partial(access.tcp, *address))
     try:
         await link.connect(identify=False)
@@ -188,7 +187,7 @@ async def _ask_once(access: StoreAccess, address: Address, command: Command) -> 
 
 
 def hash_slot(key: str) -> int:
-    """The slot of a cluster that keeps a key: only what is between braces counts, if anything."""
+    """Compute a key's slot in a cluster: from the text between braces, or from the whole key."""
     data = key.encode()
     start = data.find(b"{") + 1
     end = data.find(b"}", start) if start else -1
@@ -198,7 +197,7 @@ def hash_slot(key: str) -> int:
 
 
 class Cluster:
-    """Nodes by hash slot; the map comes from any node that answers."""
+    """A topology of nodes by hash slot. The map comes from any node that answers."""
 
     together = False
 
@@ -210,7 +209,7 @@ class Cluster:
         self._slots: list[tuple[int, int, Address]] = []
 
     def node(self, key: str) -> Node:
-        """The primary of the key's slot according to the map."""
+        """Return the primary of the key's slot according to the map."""
         slot = hash_slot(key)
         for first, last, address in self._slots:
             if first <= slot <= last:
@@ -225,7 +224,7 @@ class Cluster:
         return node
 
     def nodes(self) -> list[Node]:
-        """The primaries in the order of their slots."""
+        """Return the primaries in the order of their slots."""
         return [self._nodes[address] for address in dict.fromkeys(a for _, _, a in self._slots)]
 
     async def start(self) -> None:

@@ -1,7 +1,8 @@
--- Take or read a partition's record: `create` and `open_record` of core/record/decide.py.
+-- Takes a partition's record for a new owner, or reads it: `create` and `open_record` of core/record/decide.py.
 --
--- The answer is a list: the packed header, the previous owner, then a name and the bytes of each
--- chunk (`s<n>` slots, `b<n>` bits; no bytes = the chunk is lost), and `k` with the blocked keys.
+-- The answer is a list: the packed header, the previous owner, then pairs of a name and bytes: `k` and the
+-- blocked keys (if there are any), and each chunk (`s<n>` slots, `b<n>` bits; no bytes = the store lost it).
+-- `term` 0: take the record; `create`: 1 = make it if it is absent, 2 = only read it (`peek`).
 local META, ARG = KEYS[1], ARGV[1]
 local BASE = sub(META, 1, -2)
 local OPENED = ">BBBI8I8I8I8I8I4HI8I8I8B"
@@ -27,7 +28,8 @@ local layout, h_incarnation, h_term, epoch, h_rollback_epoch, fence_floor, water
 local version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, hot)
 if not peek and term ~= 0 and term ~= h_term then return refuse(CallStatus.FENCED, h_term, previous) end
 
--- A change of the server run is a possible rollback: new term for tokens, grace, wait for replays.
+-- Another server run means that the store may have gone back in time: set a new rollback epoch for tokens, give
+-- grace to leases, and wait for the replays of sidecars.
 local store_ms, moved = floor(now_us / 1000), 0
 if run ~= h_run then
   moved, h_rollback_epoch = 1, rollback_epoch

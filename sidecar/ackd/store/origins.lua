@@ -1,11 +1,11 @@
--- ledger, 4: what the items share, and origin records (core/record/copies.py).
+-- apply, part 4: lists that a call fills while it decides its operations, and origin records (core/record/copies.py).
 
--- --- offsets that were finished in another way than by an ack
+-- --- key `x`: offsets that were finished otherwise than by an ack; offset -> score, or false = to be removed
 local odd, odd_gone, odd_cleared = {}, {}, false
 
--- --- one item
+-- --- the answer to one operation
 local results, journal = {}, {}
-local fences = {}
+local fences = {} -- number of a group of grants -> their common fence
 
 local function answer(outcome, state, attempt, fence, when_ms, first_s_, late, offset)
   results[#results + 1] = pack(RESULT, outcome, state, attempt, fence, when_ms, first_s_, late)
@@ -16,20 +16,22 @@ end
 
 -- --- origin records (core/record/copies.py)
 --
--- In one table, made at the first need: most calls have nothing to do with origin records. `count`: how many
--- there are, `before`: there were at the start of the call, `map`: by offset, false = there is none,
--- `dirty`: to be written, `gone`: all that the store has goes, `missing`: the head counts some and
--- their key is gone (R14), `closed`: packed, to be appended to the list of closed ones, `closing`: what
--- was read of that list, `pruned`: so many leave its front.
+-- All in one table, which `origins()` fills at the first need, as most calls meet no origin record. Its fields:
+--   count    origin records now              before   origin records when the call began
+--   map      offset -> record, false = none  dirty    offsets of the records to write
+--   gone     true = delete all stored ones   missing  the head counts some, but the store lost the key (R14)
+--   closed   packed entries to append to key `q`
+--   closing  entries that were read from the front of `q`; the first `pruned` of them will be removed
 local Origins = { used = false }
 --
--- An origin record that stands in the line of its key (core/record/copies.py) has more: the key, and offset + 1 of those
--- before and behind it in the line. A line is a field `k<key>` beside the origin records: first, last and how many;
--- `k` counts the lines. `lines`: by key, false = there is none, `turned`: to be written.
-local ORIGIN = SLOT .. "I7I4I8I6B" -- the slot as it was, generation, retry copy, closed_ms, claimed
+-- An origin record in a key queue (`line`) also has its key, and offset + 1 of the records before and after it, 0 =
+-- none. Field `k<key>` of `p` has a queue: first offset, last offset, count of records. Field `k`: count of queues.
+--   lines    key -> queue, false = none      turned   keys of the queues to write
+local ORIGIN = SLOT .. "I7I4I8I6B" -- the slot as it was, generation, retry copy (partition, offset), closed_ms, claimed
 local KEYED, LINE = ">I6I8I8", ">I8I8I4"
 
 local function make_origins() -- tidy: long-function -- it only holds the functions, until the first need; five makers cost a call with one item 6 % more
+-- The origin record of an offset, or false.
 Origins.of = function(offset)
   local origin = Origins.map[offset]
   if origin == nil then
@@ -61,7 +63,8 @@ Origins.packed = function(origin)
   return origin[Origin.KEY] == 0 and raw or raw .. pack(KEYED, origin[Origin.KEY], origin[Origin.BEFORE], origin[Origin.AFTER])
 end
 
--- A message moves to the retry topic: its lease goes on in this origin record (`copies.send`). The slot's fence.
+-- Moves a message to the retry topic: its lease goes on in this origin record (`copies.send`). Returns the fence of the
+-- slot that stays.
 Origins.move = function(offset, key, generation, origin)
   local old = Origins.of(offset)
   if old then Origins.leave(offset, old) else Origins.count = Origins.count + 1 end
@@ -72,6 +75,7 @@ Origins.move = function(offset, key, generation, origin)
 end
 
 -- --- key queues (core/record/copies.py)
+-- The queue of a key, or false.
 Origins.line = function(key)
   local line = Origins.lines[key]
   if line == nil then
@@ -82,6 +86,7 @@ Origins.line = function(key)
   return line
 end
 
+-- Sets or removes (`line` = false) the queue of a key; `more`: change of the count of queues.
 local function turn(key, line, more)
   if more ~= 0 then
     Origins.keys = (Origins.keys or tonumber(call("HGET", BASE .. "p", "k") or 0)) + more
@@ -89,12 +94,14 @@ local function turn(key, line, more)
   Origins.lines[key], Origins.turned[key] = line, true
 end
 
+-- Sets the neighbour of a queued record at this side (`Origin.BEFORE` or `AFTER`).
 local function tie(offset, side, value)
   local origin = Origins.of(offset)
   origin[side] = value
   Origins.set(offset, origin)
 end
 
+-- Puts a record into the queue of its key, at the front or at the end by its offset.
 Origins.block = function(offset, origin, key)
   local line = Origins.line(key)
   origin[Origin.KEY], origin[Origin.BEFORE], origin[Origin.AFTER] = key, 0, 0
@@ -111,6 +118,7 @@ Origins.block = function(offset, origin, key)
   end
 end
 
+-- Takes a record out of the queue of its key; the last one unblocks the key.
 Origins.leave = function(offset, origin)
   local key = origin[Origin.KEY]
   if key == 0 then return end
@@ -127,9 +135,10 @@ Origins.leave = function(offset, origin)
   end
 end
 
+-- Answers that the first message of the queue must finish before this one.
 Origins.behind = function(offset, line)
   local first = Origins.of(line[Line.FIRST])
-  answer(Outcome.BEHIND, State.SENDING, 0, line[Line.FIRST], first[Origin.CLAIMED] == 1 and first[Origin.COPY_OFFSET] + 1 or 0,
+  answer(Outcome.BEHIND, State.MOVING, 0, line[Line.FIRST], first[Origin.CLAIMED] == 1 and first[Origin.COPY_OFFSET] + 1 or 0,
     first[Origin.CLAIMED] == 1 and first[Origin.COPY_PARTITION] or 0, 0, offset)
 end
 
@@ -139,27 +148,27 @@ Origins[Verb.ASK_BLOCKER] = function(offset, _, _, _, key)
   answer(Outcome.FINISHED, State.READY, 0, 0, 0, 0, 0, offset)
 end
 
--- A message in an origin record is settled or looked at (`copies.settle`). `phase`, `state` and what follows
--- are the slot's, which only stands for the record.
-Origins.settle = function(verb, offset, fence, rollback_epoch, attempt, arg, counted, over, phase, state, s_attempt, s_fence, when_ms, first)
+-- Settles or looks up a message whose lease is in its origin record (`copies.settle`). `phase`, `state` and the
+-- arguments after them are those of the slot that the message left; they count only if there is no origin record.
+Origins.settle = function(verb, offset, fence, rollback_epoch, attempt, for_ms, counted, over, phase, state, s_attempt, s_fence, when_ms, first)
   local origin = Origins.of(offset)
   if not origin or verb == Verb.LOOK_UP and origin[Origin.CLAIMED] == 1 then
     answer(over and phase == Phase.ACKED and Outcome.UNREPAIRED or Outcome.LOST,
       over and State.FINISHED or state, s_attempt, s_fence, when_ms, first, 0, offset)
     return true
   end
-  local there, releases, s_rollback_epoch = over and State.FINISHED or State.SENDING
+  local there, releases, s_rollback_epoch = over and State.FINISHED or State.MOVING
   state, s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first = unpack(origin, 1, 7)
   local outcome, what, late = nil, 0, 0
   phase = state
   if state == State.FINISHED then
     phase = Phase.ACKED
   elseif state == State.READY or state == State.LEASED and when_ms <= now then
-    -- READY: made again, without its lease.
+    -- READY: a repair made the record again, without its lease.
     if state == State.LEASED then phase = Phase.EXPIRED end
     if origin[Origin.CLAIMED] == 0 and verb ~= Verb.LOOK_UP and (verb ~= Verb.EXTEND or counted == 1)
         and rollback_epoch ~= h_rollback_epoch and now < repair_until then
-      outcome = Outcome.UNREPAIRED -- its copy was perhaps claimed, and a rollback erased that
+      outcome = Outcome.UNREPAIRED -- a rollback may have erased a claim
     end
   end
   if phase ~= Phase.ACKED and (fence ~= s_fence or rollback_epoch ~= s_rollback_epoch) then
@@ -181,7 +190,7 @@ Origins.settle = function(verb, offset, fence, rollback_epoch, attempt, arg, cou
     else
       if verb == Verb.EXTEND then h_fence = max(h_fence, fence) end
       s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first = rare().changed(verb, fence, rollback_epoch, attempt,
-        arg, 0, counted, s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first, now, h_rollback_epoch)
+        for_ms, 0, counted, s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first, now, h_rollback_epoch)
       origin[Slot.STATE], origin[Slot.ATTEMPT], origin[Slot.RELEASES], origin[Slot.FENCE], origin[Slot.ROLLBACK_EPOCH], origin[Slot.WHEN_MS], origin[Slot.FIRST_S] =
         target, s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first
       Origins.set(offset, origin)
@@ -191,7 +200,8 @@ Origins.settle = function(verb, offset, fence, rollback_epoch, attempt, arg, cou
   return true
 end
 
--- An ack like any other from here on; only the retry copy still has to be told. The fence to answer.
+-- Acks the message of an origin record. The record stays, so that its retry copy learns of the ack when it claims.
+-- Returns the fence to answer.
 Origins.acked = function(offset, origin)
   origin[Slot.STATE] = State.FINISHED
   Origins.set(offset, origin)
@@ -203,6 +213,7 @@ Origins.acked = function(offset, origin)
   return origin[Origin.GENERATION]
 end
 
+-- Marks a record as closed: nobody needs it but late copies. `prune` (upkeep.lua) deletes it some minutes later.
 Origins.close = function(offset, origin)
   if origin[Origin.CLOSED_MS] == 0 then
     origin[Origin.CLOSED_MS] = now
@@ -212,38 +223,39 @@ Origins.close = function(offset, origin)
   end
 end
 
--- An origin record that is nothing but the word that its message is acked (`origin.acked`, `origin.replayed`).
+-- Makes an origin record that says only that its message is acked (`copies.acked_as`).
 Origins.acked_as = function(offset, before, generation)
   if before then Origins.leave(offset, before) else Origins.count = Origins.count + 1 end
   local origin = { State.FINISHED, 0, 0, 0, 0, 0, 0, generation, 0, 0, 0, 0, 0 }
   Origins.close(offset, origin)
 end
 
-Origins[Verb.CLOSE] = function(offset, fence, _, partition, arg)
+Origins[Verb.CLOSE] = function(offset, generation, _, partition, place_after)
   local origin = Origins.of(offset)
   if not origin or origin[Origin.CLOSED_MS] ~= 0 then
     origin = false
-  elseif arg ~= 0 then
-    if origin[Origin.CLAIMED] == 0 and origin[Origin.GENERATION] == fence then
-      origin[Origin.COPY_PARTITION], origin[Origin.COPY_OFFSET], origin[Origin.CLAIMED] = partition, arg - 1, 1
+  elseif place_after ~= 0 then
+    if origin[Origin.CLAIMED] == 0 and origin[Origin.GENERATION] == generation then
+      origin[Origin.COPY_PARTITION], origin[Origin.COPY_OFFSET], origin[Origin.CLAIMED] = partition, place_after - 1, 1
       Origins.set(offset, origin)
     end
-    if origin[Origin.CLAIMED] == 1 and origin[Origin.COPY_PARTITION] == partition and origin[Origin.COPY_OFFSET] == arg - 1 then
+    if origin[Origin.CLAIMED] == 1 and origin[Origin.COPY_PARTITION] == partition and origin[Origin.COPY_OFFSET] == place_after - 1 then
       Origins.leave(offset, origin)
     else
       origin = false
     end
-  elseif origin[Origin.GENERATION] ~= fence or origin[Origin.KEY] ~= 0 then
+  elseif origin[Origin.GENERATION] ~= generation or origin[Origin.KEY] ~= 0 then
     origin = false
   end
   if origin and (origin[Origin.CLAIMED] == 1 or origin[Slot.STATE] == State.FINISHED) then Origins.close(offset, origin) end
   answer(Outcome.DONE, State.READY, 0, 0, 0, 0, 0, offset)
 end
 
--- What is answered about a retry copy without a origin record.
-Origins.unknown = function(offset, fence, rollback_epoch, counted)
-  if fence <= fence_floor then return Outcome.FINISHED, 0 end
-  if rollback_epoch == h_rollback_epoch then return counted == 1 and Outcome.REFUSED or Outcome.LOST, 0 end
+-- The answer to the claim of a retry copy without an origin record: outcome, when to ask again, and true if the copy
+-- gets a new origin record.
+Origins.unknown = function(offset, generation, rollback_epoch, known)
+  if generation <= fence_floor then return Outcome.FINISHED, 0 end
+  if rollback_epoch == h_rollback_epoch then return known == 1 and Outcome.REFUSED or Outcome.LOST, 0 end
   if now < repair_until then return Outcome.HELD, repair_until end
   if offset >= watermark then
     local _, _, value, weight = bits_of(offset)
@@ -252,25 +264,26 @@ Origins.unknown = function(offset, fence, rollback_epoch, counted)
   return Outcome.LOST, 0, true
 end
 
--- Whether a repair finished this offset, and nobody knows how (core/record/doubt.py).
+-- Whether a repair finished this offset without knowing how (core/record/doubt.py).
 Origins.in_doubt = function(offset)
   return not Origins.missing and not Origins.of(offset)
 end
 
--- The phase that an owner's move finds, and when it may ask again: 0 = now, -1 = the move is refused.
+-- The phase that a MARK_DEAD, MOVE_TO_RETRY or PLACE_COPY finds, and when its owner may ask again: 0 = it is decided
+-- now, -1 = it is refused.
 Origins.held_move = function(verb, phase, fence, attempt, arg, s_fence, s_attempt)
   if verb == Verb.MARK_DEAD then
     if fence ~= s_fence then
-      phase = Phase.READY -- as if there were nothing to mark
+      phase = Phase.READY -- the slot has another lease: nothing to mark
     elseif s_attempt < attempt then
       return phase, -1
     end
   end
-  if phase == Phase.DEAD or phase == Phase.SENDING then return phase, 0 end
+  if phase == Phase.DEAD or phase == Phase.MOVING then return phase, 0 end
   if verb == Verb.MOVE_TO_RETRY and phase == Phase.READY then
-    -- Never delivered: it moves only after others of its key (R19).
+    -- It was never delivered: it moves only behind others of its blocked key (R19).
     if arg ~= 0 and now < repair_until then return phase, repair_until end
-    if arg == 0 or not Origins.line(arg) then phase = Phase.FORGOTTEN end -- as if there were nothing to move
+    if arg == 0 or not Origins.line(arg) then phase = Phase.FORGOTTEN end -- the key is not blocked: nothing to move
   elseif phase == Phase.READY or verb == Verb.PLACE_COPY then
     return phase, 0
   elseif now < repair_until then
@@ -281,7 +294,7 @@ Origins.held_move = function(verb, phase, fence, attempt, arg, s_fence, s_attemp
   return phase, 0
 end
 
--- An ack of a message that is over, and nobody knows how: it becomes an ack (`doubt.settle`).
+-- Acks a message that a repair finished without knowing how: from now on it was finished by an ack (`doubt.settle`).
 Origins.doubted = function(offset, fence, s_attempt, s_fence, when_ms, first)
   if now < repair_until then
     answer(Outcome.UNREPAIRED, State.FINISHED, s_attempt, s_fence, when_ms, first, 0, offset)
@@ -292,7 +305,7 @@ Origins.doubted = function(offset, fence, s_attempt, s_fence, when_ms, first)
   return true
 end
 
--- When a retry copy may ask again for an unclaimed origin record; 0 = now.
+-- When a retry copy may claim an unclaimed origin record, in ms; 0 = now.
 local function held_until(state, when_ms)
   if state == State.DEAD then return 0 end
   if now < repair_until then return repair_until end
@@ -300,14 +313,14 @@ local function held_until(state, when_ms)
   return when_ms > now and when_ms or now < grace_until and grace_until or 0
 end
 
-Origins[Verb.CLAIM] = function(offset, fence, rollback_epoch, partition, place, counted, attempt)
+Origins[Verb.CLAIM] = function(offset, generation, rollback_epoch, partition, copy_offset, known, attempt)
   local origin = Origins.of(offset)
   if not origin then
-    local outcome, when_ms, known = Origins.unknown(offset, fence, rollback_epoch, counted)
-    if known then
-      -- From here on it is known where the message is: leases of before are over.
+    local outcome, when_ms, located = Origins.unknown(offset, generation, rollback_epoch, known)
+    if located then
+      -- The message is now in this copy: make a claimed record, which ends all older leases.
       Origins.count = Origins.count + 1
-      Origins.set(offset, { State.READY, attempt, 0, 0, 0, 0, 0, fence, partition, place, 0, 1, 0 })
+      Origins.set(offset, { State.READY, attempt, 0, 0, 0, 0, 0, generation, partition, copy_offset, 0, 1, 0 })
       if odd[offset] == false or odd[offset] == nil
           and (odd_cleared or not call("ZSCORE", BASE .. "x", number(offset))) then
         odd[offset] = now * 8 + Finish.SENT
@@ -317,18 +330,18 @@ Origins[Verb.CLAIM] = function(offset, fence, rollback_epoch, partition, place, 
     return
   end
   local state, outcome, at_ms = origin[Slot.STATE], Outcome.CLAIMED, 0
-  if fence > origin[Origin.GENERATION] and state ~= State.FINISHED and now >= repair_until and origin[Origin.CLAIMED] == 0 then
-    origin[Origin.GENERATION] = fence -- no other copy has it, and nobody else will ask for its lease
+  if generation > origin[Origin.GENERATION] and state ~= State.FINISHED and now >= repair_until and origin[Origin.CLAIMED] == 0 then
+    origin[Origin.GENERATION] = generation -- nobody has claimed it, and the repair has ended: this newer copy counts
     Origins.set(offset, origin)
   end
-  if fence < origin[Origin.GENERATION] or fence > origin[Origin.GENERATION] and state ~= State.FINISHED then
-    outcome = fence < origin[Origin.GENERATION] and Outcome.REFUSED or Outcome.LOST
+  if generation < origin[Origin.GENERATION] or generation > origin[Origin.GENERATION] and state ~= State.FINISHED then
+    outcome = generation < origin[Origin.GENERATION] and Outcome.REFUSED or Outcome.LOST
     if outcome == Outcome.LOST and now < repair_until then
       outcome, at_ms = Outcome.HELD, repair_until
     end
   elseif state == State.FINISHED then
     outcome = Outcome.FINISHED
-    if fence == origin[Origin.GENERATION] then Origins.close(offset, origin) end
+    if generation == origin[Origin.GENERATION] then Origins.close(offset, origin) end
   else
     if origin[Origin.CLAIMED] == 0 then
       local line = origin[Origin.KEY] ~= 0 and Origins.line(origin[Origin.KEY])
@@ -337,12 +350,12 @@ Origins[Verb.CLAIM] = function(offset, fence, rollback_epoch, partition, place, 
       if at_ms ~= 0 then
         outcome = Outcome.HELD
       else
-        origin[Origin.COPY_PARTITION], origin[Origin.COPY_OFFSET], origin[Origin.CLAIMED] = partition, place, 1
+        origin[Origin.COPY_PARTITION], origin[Origin.COPY_OFFSET], origin[Origin.CLAIMED] = partition, copy_offset, 1
         Origins.set(offset, origin)
       end
     end
     if outcome == Outcome.CLAIMED then
-      if origin[Origin.COPY_PARTITION] ~= partition or origin[Origin.COPY_OFFSET] ~= place then
+      if origin[Origin.COPY_PARTITION] ~= partition or origin[Origin.COPY_OFFSET] ~= copy_offset then
         outcome = Outcome.REFUSED
       elseif state == State.WAITING then
         at_ms = origin[Slot.WHEN_MS]
@@ -353,6 +366,7 @@ Origins[Verb.CLAIM] = function(offset, fence, rollback_epoch, partition, place, 
 end
 end
 
+-- `Origins`, made and set for this call at the first need.
 local function origins()
   if not Origins.used then
     if not Origins.of then make_origins() end

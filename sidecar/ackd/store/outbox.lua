@@ -1,15 +1,17 @@
--- The outbox of a broker; decides what ackd.core.outbox decides. The last argument is the run of this
--- server. KEYS[1] = meta hash `...:m`: n last number, h run, c clock, t term, o owner, u lease until,
--- b bytes, q who asked last, z its question's number. Its siblings under the same tag:
---   d  zset: waiting, score = due; f  zset: taken, score = due; x  zset: failed, score = kept until
---   e  hash: bodies by number; w  set: in doubt numbers
---   r  hash: results, s  zset: kept until; t  hash: tickets, y  zset: known until
--- Numbers are written with 16 digits, so that members of one score stand in their order.
+-- The outbox of a broker; decides what ackd.core.outbox decides. The last argument is the server's run.
+-- KEYS[1] = meta hash `...:m`: n last number, h server run, c clock in ms, t term, o owner, u end of the owner's lease,
+-- b bytes of all bodies, q the sidecar that asked last, z the number of its question. Keys with the same tag:
+--   d  sorted set of waiting messages, score = due    f  sorted set of taken messages, score = due
+--   x  sorted set of failed messages, score = kept until
+--   e  hash: number -> body                           w  set of the numbers in doubt
+--   r  hash: number -> result                         s  sorted set of results, score = kept until
+--   t  hash: idempotency key -> first number, time    y  sorted set of those keys, score = kept until
+-- Message numbers have 16 digits, so that a sorted set has members of one score in their order.
 local call, format = redis.call, string.format
 local META = KEYS[1]
 local BASE = string.sub(META, 1, -2)
 local DUE, FLIGHT, FAILED, BODY, DOUBT = BASE .. "d", BASE .. "f", BASE .. "x", BASE .. "e", BASE .. "w"
-local RESULT, RESULT_AT, TICKET, TICKET_AT = BASE .. "r", BASE .. "s", BASE .. "t", BASE .. "y"
+local RESULT, RESULT_AT, IDEMPOTENCY, IDEMPOTENCY_UNTIL = BASE .. "r", BASE .. "s", BASE .. "t", BASE .. "y"
 local PRUNE_MAX, RUN_NUMBERS = 100, 1000000000
 local run = table.remove(ARGV)
 
@@ -41,7 +43,7 @@ local function drop_body(number)
   call("SREM", DOUBT, number)
 end
 
--- Taken messages wait again.
+-- Puts a taken message back: it waits again. `in_doubt`: its sender may have sent it.
 local function back(number, in_doubt)
   local due = call("ZSCORE", FLIGHT, number)
   if not due then return end
@@ -50,28 +52,30 @@ local function back(number, in_doubt)
   if in_doubt then call("SADD", DOUBT, number) end
 end
 
+-- Puts all taken messages back, but for the numbers in `but`.
 local function all_back(in_doubt, but)
   for _, number in ipairs(call("ZRANGE", FLIGHT, 0, -1)) do
     if not (but and but[number]) then back(number, in_doubt) end
   end
 end
 
-if what == "put" then
-  -- messages_max, bytes_max, ticket_ms, then for each request ticket, count, (delay, body)...
-  local messages_max, bytes_max, ticket_ms = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-  for _, ticket in ipairs(call("ZRANGEBYSCORE", TICKET_AT, "-inf", text(now), "LIMIT", 0, PRUNE_MAX)) do
-    call("ZREM", TICKET_AT, ticket)
-    call("HDEL", TICKET, ticket)
+if what == "enqueue" then
+  -- ARGV: messages_max, bytes_max, idempotency_ms, then for each request its idempotency key, count of messages,
+  -- (delay, body)... Returns the time, then for each request first number, time of acceptance, reason of refusal.
+  local messages_max, bytes_max, idempotency_ms = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+  for _, idempotency_key in ipairs(call("ZRANGEBYSCORE", IDEMPOTENCY_UNTIL, "-inf", text(now), "LIMIT", 0, PRUNE_MAX)) do
+    call("ZREM", IDEMPOTENCY_UNTIL, idempotency_key)
+    call("HDEL", IDEMPOTENCY, idempotency_key)
   end
   local count = call("HLEN", BODY)
   local answer = { text(now) }
   local at = 5
   while at <= #ARGV do
-    local ticket, many = ARGV[at], tonumber(ARGV[at + 1])
+    local idempotency_key, many = ARGV[at], tonumber(ARGV[at + 1])
     at = at + 2
     local size = 0
     for index = at + 1, at + 2 * many, 2 do size = size + #ARGV[index] end
-    local known = ticket ~= "" and call("HGET", TICKET, ticket)
+    local known = idempotency_key ~= "" and call("HGET", IDEMPOTENCY, idempotency_key)
     local first, why, when = "0", "", text(now)
     if known then
       first, when = string.match(known, "^(%d+) (%d+)$")
@@ -89,9 +93,9 @@ if what == "put" then
         call("ZADD", DUE, text(now + tonumber(ARGV[index])), number)
       end
       count, bytes = count + many, bytes + size
-      if ticket ~= "" then
-        call("HSET", TICKET, ticket, first .. " " .. when)
-        call("ZADD", TICKET_AT, text(now + ticket_ms), ticket)
+      if idempotency_key ~= "" then
+        call("HSET", IDEMPOTENCY, idempotency_key, first .. " " .. when)
+        call("ZADD", IDEMPOTENCY_UNTIL, text(now + idempotency_ms), idempotency_key)
       end
     end
     answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = first, when, why
@@ -101,7 +105,7 @@ if what == "put" then
   return answer
 end
 
--- What a take says of the outbox as a whole, before its messages.
+-- Begins the answer to a take: term, holder, time, next due time, counts of waiting, due and failed messages, bytes.
 local function load(mine)
   local first = call("ZRANGE", DUE, 0, 0, "WITHSCORES")
   return {
@@ -112,7 +116,8 @@ local function load(mine)
 end
 
 if what == "take" then
-  -- owner, term, seq, lease_ms, most, bytes_max, then (only after a lost answer) "have" and numbers
+  -- ARGV: owner, term, seq, lease_ms, bound of messages, bytes_max. If the sidecar lost an answer: then "have" and the
+  -- numbers that it has; all other taken messages wait again.
   local me, known, seq, lease_ms = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
   local most, room = tonumber(ARGV[6]), tonumber(ARGV[7])
   if asker == me and seq <= asked then return load(0) end
@@ -130,27 +135,27 @@ if what == "take" then
     for index = 9, #ARGV do have[member(tonumber(ARGV[index]))] = true end
     all_back(false, have)
   end
-  local taken, parcels = {}, {}
+  local taken, messages = {}, {}
   local ready = call("ZRANGEBYSCORE", DUE, "-inf", text(now), "WITHSCORES", "LIMIT", 0, most)
   for index = 1, #ready, 2 do
     local number, due = ready[index], ready[index + 1]
     room = room - call("HSTRLEN", BODY, number)
-    if #parcels > 0 and room < 0 then break end
+    if #messages > 0 and room < 0 then break end
     call("ZREM", DUE, number)
     call("ZADD", FLIGHT, due, number)
-    local at = #parcels
-    parcels[at + 1], parcels[at + 2] = number, due
-    parcels[at + 3] = text(call("SISMEMBER", DOUBT, number))
-    parcels[at + 4] = call("HGET", BODY, number)
+    local at = #messages
+    messages[at + 1], messages[at + 2] = number, due
+    messages[at + 3] = text(call("SISMEMBER", DOUBT, number))
+    messages[at + 4] = call("HGET", BODY, number)
   end
   save()
   local answer = load(term)
-  for index = 1, #parcels do answer[8 + index] = parcels[index] end
+  for index = 1, #messages do answer[8 + index] = messages[index] end
   return answer
 end
 
 if what == "done" then
-  -- owner, term, lease_ms, result_ms, results_max, failed_ms, then (number, failed, result)...
+  -- ARGV: owner, term, lease_ms, result_ms, results_max, failed_ms, then (number, failed, result)...
   if owner ~= ARGV[2] or term ~= tonumber(ARGV[3]) then return "0" end
   local result_ms, results_max, failed_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
   until_ms = now + tonumber(ARGV[4])
@@ -185,7 +190,7 @@ if what == "done" then
 end
 
 if what == "release" then
-  -- owner, term, then numbers that were surely not sent
+  -- ARGV: owner, term, then numbers that the sidecar surely did not send; the other taken ones become in doubt
   if owner ~= ARGV[2] or term ~= tonumber(ARGV[3]) then return "0" end
   for index = 4, #ARGV do back(member(tonumber(ARGV[index])), false) end
   all_back(true)
@@ -205,7 +210,7 @@ if what == "again" then
   return "1"
 end
 
--- look
+-- status: state, due, in doubt, result
 local result = call("HGET", RESULT, number) or ""
 local in_doubt = text(call("SISMEMBER", DOUBT, number))
 local due = call("ZSCORE", DUE, number)

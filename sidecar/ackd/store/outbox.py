@@ -1,4 +1,4 @@
-"""Outboxes and acked keys on the server: `outbox.lua` and `seen.lua`, in words and back."""
+"""Call `outbox.lua` and `seen.lua`: pack their arguments into words, unpack their replies."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from ackd.core.dedup_window import Ask, SeenEntry
 from ackd.core.outbox import (
-    Asking,
     Bounds,
-    Keep,
-    Look,
-    Post,
-    Posted,
+    EnqueueRequest,
+    EnqueueResult,
+    MessageStatus,
+    ResultRetention,
     SendResult,
     TakenMessage,
+    TakeRequest,
     TakeResult,
 )
 from ackd.errors import StoreDataError
@@ -24,18 +24,18 @@ from ackd.store.scripts import OUTBOX, SEEN, Script
 
 Word = str | bytes | int
 Run = Callable[[str, Script, Sequence[Word]], Awaitable[Any]]
-"""Runs a script on a key, with its arguments."""
+"""Runs a script on one key of the server with these arguments, and returns its raw reply."""
 
 _ASK = Struct(">16s8sH")
 _TIME = Struct(">Q")
 _TIME_BYTES = 6
 _PARCEL_WORDS = 4
 _LOAD_WORDS = 8
-_POSTED_WORDS = 3
+_RESULT_WORDS = 3
 
 
 class RedisOutboxes:
-    """`ackd.ports.Outboxes`."""
+    """`ackd.ports.Outboxes` on a server. Each method is one script call, which is atomic."""
 
     def __init__(self, keys: Keys, run: Run) -> None:
         self._keys = keys
@@ -44,27 +44,28 @@ class RedisOutboxes:
     async def _ask(self, name: str, *words: Word) -> Any:
         return await self._run(self._keys.outbox(name), OUTBOX, words)
 
-    async def post(self, name: str, posts: Sequence[Post], bounds: Bounds) -> list[Posted]:
-        """One script call for all requests."""
-        answer = await self._ask(name, "put", *bounds, *_post_words(posts))
+    async def enqueue(
+        self, name: str, requests: Sequence[EnqueueRequest], bounds: Bounds
+    ) -> list[EnqueueResult]:
+        answer = await self._ask(name, "enqueue", *bounds, *_enqueue_words(requests))
         rest = answer[1:]
-        if len(rest) != _POSTED_WORDS * len(posts):
+        if len(rest) != _RESULT_WORDS * len(requests):
             raise StoreDataError("the outbox answered for another number of requests")
-        return [_posted(*rest[at : at + _POSTED_WORDS]) for at in range(0, len(rest), 3)]
+        return [_enqueue_result(*rest[at : at + _RESULT_WORDS]) for at in range(0, len(rest), 3)]
 
     async def take(
         self,
         name: str,
-        asking: Asking,
+        request: TakeRequest,
         most: int,
         bytes_max: int,
         have: Sequence[int] | None = None,
     ) -> TakeResult:
         more: Sequence[Word] = () if have is None else ("have", *have)
-        answer = await self._ask(name, "take", *asking, most, bytes_max, *more)
+        answer = await self._ask(name, "take", *request, most, bytes_max, *more)
         term, holder, *numbers = answer[:_LOAD_WORDS]
         words = answer[_LOAD_WORDS:]
-        parcels = [
+        messages = [
             TakenMessage(
                 int(words[at]), _whole(words[at + 1]), words[at + 2] == b"1", words[at + 3]
             )
@@ -72,7 +73,7 @@ class RedisOutboxes:
         ]
         now_ms, next_ms, waiting, due, failed, size = map(_whole, numbers)
         return TakeResult(
-            int(term), holder.decode(), now_ms, next_ms, waiting, due, failed, size, parcels
+            int(term), holder.decode(), now_ms, next_ms, waiting, due, failed, size, messages
         )
 
     async def done(
@@ -82,7 +83,7 @@ class RedisOutboxes:
         term: int,
         lease_ms: int,
         sent: Sequence[SendResult],
-        keep: Keep,
+        keep: ResultRetention,
     ) -> bool:
         words = [word for n, result, failed in sent for word in (n, int(failed), result)]
         return bool(await self._ask(name, "done", owner, term, lease_ms, *keep, *words) == b"1")
@@ -90,16 +91,16 @@ class RedisOutboxes:
     async def release(self, name: str, owner: str, term: int, unsent: Sequence[int]) -> bool:
         return bool(await self._ask(name, "release", owner, term, *unsent) == b"1")
 
-    async def look(self, name: str, number: int) -> Look:
-        state, due, in_doubt, result = await self._ask(name, "look", number)
-        return Look(state.decode(), _whole(due), in_doubt == b"1", result)
+    async def status(self, name: str, number: int) -> MessageStatus:
+        state, due, in_doubt, result = await self._ask(name, "status", number)
+        return MessageStatus(state.decode(), _whole(due), in_doubt == b"1", result)
 
     async def again(self, name: str, number: int) -> bool:
         return bool(await self._ask(name, "again", number) == b"1")
 
 
 class RedisSeenKeys:
-    """`ackd.ports.SeenKeys`."""
+    """`ackd.ports.SeenKeys` on a server. Each method is one script call for all keys."""
 
     def __init__(self, keys: Keys, run: Run) -> None:
         self._keys = keys
@@ -112,7 +113,6 @@ class RedisSeenKeys:
         ledgers: Sequence[tuple[bytes, int]],
         asks: Sequence[Ask],
     ) -> list[bool]:
-        """One script call for all."""
         places: list[Word] = [word for ledger in ledgers for word in ledger]
         words = ("look", window_ms, len(ledgers), *places, *(_ASK.pack(*ask) for ask in asks))
         answer = await self._run(self._keys.seen(subscription), SEEN, words)
@@ -123,7 +123,6 @@ class RedisSeenKeys:
     async def remember(
         self, subscription: str, window_ms: int, most: int, entries: Sequence[SeenEntry]
     ) -> int:
-        """One script call for all."""
         words = (
             key + origin + _TIME.pack(acked_ms)[-_TIME_BYTES:] for key, origin, acked_ms in entries
         )
@@ -131,20 +130,20 @@ class RedisSeenKeys:
         return int(await self._run(name, SEEN, ("remember", window_ms, most, *words)))
 
 
-def _post_words(posts: Sequence[Post]) -> Iterator[Word]:
-    for ticket, postings in posts:
-        yield ticket
-        yield len(postings)
-        for delay_ms, body in postings:
+def _enqueue_words(requests: Sequence[EnqueueRequest]) -> Iterator[Word]:
+    for idempotency_key, messages in requests:
+        yield idempotency_key
+        yield len(messages)
+        for delay_ms, body in messages:
             yield delay_ms
             yield body
 
 
-def _posted(first: bytes, when: bytes, why: bytes) -> Posted:
+def _enqueue_result(first: bytes, when: bytes, why: bytes) -> EnqueueResult:
     refused = "" if why == b"replayed" else why.decode()
-    return Posted(int(first), int(when), refused, replayed=why == b"replayed")
+    return EnqueueResult(int(first), int(when), refused, replayed=why == b"replayed")
 
 
 def _whole(word: bytes) -> int:
-    """A score may come with an exponent or as a plain number."""
+    """Parse a score of a sorted set: servers write `1.5e+12` or a plain number."""
     return int(float(word))

@@ -1,6 +1,6 @@
--- Under which place a message is known that its broker names in several ways. KEYS[1] = what stands
--- before the number of a generation; each is a hash: id -> place, as long as ARGV[1] ms.
--- ARGV: keep_ms, id, place [, id, place ...] -> the place of each.
+-- The place (partition:offset) under which a broker's message id is known; an unknown id gets the given place.
+-- KEYS[1] = name of the hashes but for their number; each hash (id -> place) is of a period of keep_ms.
+-- ARGV: keep_ms, then pairs of id and place. Returns the place of each id.
 local time = redis.call("TIME")
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local keep = tonumber(ARGV[1])

@@ -1,4 +1,7 @@
-"""Places of messages on the server (`places.lua`) and in memory."""
+"""Remember which offset each broker message id got: on a server (`places.lua`) or in memory.
+
+Some brokers name a message in several ways. All ids of a message get the place of the first one.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from ackd.store.scripts import PLACES
 
 
 class RedisPlaces:
-    """`ackd.ports.own_acks.Places`."""
+    """`ackd.ports.broker_side_acks.Places` on a server. A question is one script call."""
 
     def __init__(self, keys: Keys, run: Run) -> None:
         self._keys = keys
@@ -25,7 +28,6 @@ class RedisPlaces:
         keep_ms: int,
         arrivals: Sequence[tuple[bytes, AssignedPlace]],
     ) -> list[AssignedPlace]:
-        """One script call for all."""
         words: list[Word] = [keep_ms]
         for message, place in arrivals:
             words += (message, f"{place.partition}:{place.offset}")
@@ -44,7 +46,11 @@ def _place(text: bytes) -> AssignedPlace:
 
 
 class MemoryPlaces:
-    """The same without a server. `known`: by subscription and topic, then by generation."""
+    """The same without a server.
+
+    `known`: by subscription and topic id, then by period (`keep_ms` long), then by message id. The
+    newest two periods are kept.
+    """
 
     def __init__(
         self,

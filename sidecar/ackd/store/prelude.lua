@@ -1,26 +1,31 @@
--- Shared by the ledger's scripts: the record's head, the clock, the names of its keys.
+-- Shared by the record's scripts (open.lua and the nine parts of apply): keys, clock, layout of the head.
 --
--- A key is the meta hash, `...:{tag}:m`; all other keys of the record have the same tag:
---   b<n>  bits of finished offsets n * 2^15 ...: always 4096 bytes, so that a missing key shows
---   s<n>  slots of offsets n * 2^8 ...: always 256 * 23 bytes
---   x     zset: offsets finished in another way than by an ack, score = since_ms * 8 + reason
---   p     hash: origin records by offset (core/record/copies.py), key queues (core/record/copies.py); q: list of those that were closed, oldest first
---   j     list: settles by others than the owner, newest last
---   t     hash: texts that workers reported, by offset (core/record/texts.py); o: zset, offset -> order of writing
--- Meta fields: c, h = head (packed below), o = owner, r = server run, b<n> and s<n> = that chunk lives,
--- t = totals of what is in `t`, d = bounds of what is over in an unknown way (core/record/doubt.py).
--- Names like `Verb.ACK` are replaced by numbers when the script is loaded (see scripts.py), `In.` and a set by
--- comparisons with its members.
+-- A record is one hash, `...:{tag}:m` (META), and keys with the same tag, so that all are on one node:
+--   b<n>  string, a bit for each offset from n * 2^15 on, 1 = finished. Always 4096 bytes: a key that the
+--         store lost can be told from one that is all zero
+--   s<n>  string, a slot (23 bytes) for each offset from n * 2^8 on. Always 256 slots
+--   x     sorted set of the offsets that were finished otherwise than by an ack; score = since_ms * 8 + reason
+--   p     hash: offset -> origin record, k<key> -> key queue, k -> count of key queues (core/record/copies.py)
+--   q     list of closed origin records, oldest first
+--   j     list, the journal: settles by sidecars that are not the owner, newest last
+--   t     hash: offset -> texts that applications reported (core/record/texts.py)
+--   o     sorted set of the offsets in t; score = number of the write
+-- Fields of META: c and h = the head (packed below), o = owner, r = server run, b<n> and s<n> = the chunk exists,
+-- t = totals of the texts, d = first and end of the offsets that a repair finished (core/record/doubt.py).
+--
+-- scripts.py replaces names like `Verb.ACK` by numbers. It replaces `In.`, the name of a set and (value) by comparisons
+-- of the value with the members of the set.
 local call, pack, unpack_ = redis.call, struct.pack, struct.unpack
 local floor, max, byte, char, sub = math.floor, math.max, string.byte, string.char, string.sub
 
--- The head in two parts, so that an ordinary call writes few bytes. Seldom changed, field c: layout,
--- incarnation, term, epoch, rollback epoch, fence floor, watermark, shift, grace until, repair until, first
--- slot chunk that was not dropped, number of origin records. By every call, field h: version, seq, clock, fence, next journal
--- number.
+-- The head has two parts, so that an ordinary call writes few bytes. Field c changes seldom: layout,
+-- incarnation, term, epoch, rollback epoch, fence floor, watermark, clock shift, grace until, repair until, first
+-- slot chunk that was not dropped, count of origin records. Field h changes with every call: version, seq,
+-- clock, fence, next journal number. Times are milliseconds, fences microseconds of the clock.
 local COLD, HOT = ">BI6I7I4HI7I7I6I6I6I7I4", ">I7I7I6I7I7"
--- state, attempt, releases, fence, rollback epoch, when_ms, first_s
+-- A slot: state, attempt, releases, fence, rollback epoch, when_ms, first_s.
 local SLOT = ">BHBI7HI6I4"
+-- A journal entry: offset, outcome, when_ms, fence, attempt.
 local JOURNAL = ">I8BI8I8H"
 
 local clock = redis.call("TIME")
@@ -30,7 +35,7 @@ local function number(value)
   return string.format("%.0f", value)
 end
 
--- Lua's `unpack` puts everything on a small stack, so long lists go in slices.
+-- Runs a command with a long list, in slices: `unpack` puts all values on Lua's small stack.
 local function variadic(command, key, list)
   for first = 1, #list, 1000 do
     call(command, key, unpack(list, first, math.min(first + 999, #list)))

@@ -1,8 +1,8 @@
-"""The store on Redis or Valkey: one server, behind Sentinel, or a cluster; embedded too.
+"""The store on Redis or Valkey: one server, a primary behind Sentinel, a cluster, or embedded.
 
-Nothing is repeated here but what was surely not executed: an unknown script (NOSCRIPT) and a call
-that went to the wrong node of a cluster. During the move of a hash slot a call is refused and not
-sent after its keys (ASK): half of a record's keys may be on either side then.
+This file repeats only what a server certainly did not execute: a script that it does not know
+(NOSCRIPT), and a call that went to the wrong node of a cluster. While a hash slot moves, a call is
+refused and does not follow its keys (ASK), because half of a record's keys may be on either side.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Supervisor(Protocol):
     """Who runs an embedded server."""
 
     def conditions(self) -> list[Condition]:
-        """What is wrong with it."""
+        """What is wrong with the embedded server."""
 
     async def stop(self) -> None:
-        """Stop it cleanly; never raises, bounded."""
+        """Stop the embedded server cleanly, within a bounded time. Never raises."""
 
 
 class RedisStore(SmallValues):
@@ -73,7 +73,7 @@ class RedisStore(SmallValues):
 
     @property
     def run(self) -> str:
-        """One text for the runs of all servers; "" while none is connected."""
+        """The runs of all servers as one text; empty while none is connected."""
         nodes = self._topology.nodes()
         if not any(node.connected for node in nodes):
             return ""
@@ -83,7 +83,7 @@ class RedisStore(SmallValues):
         return blake2b(" ".join(runs).encode(), digest_size=RUN_BYTES).hexdigest()
 
     async def start(self) -> None:
-        """Connect to every server and look at its configuration."""
+        """Connect to every server, and check its configuration."""
         try:
             await self._topology.start()
             for node in self._topology.nodes():
@@ -96,7 +96,7 @@ class RedisStore(SmallValues):
     # --- calls
 
     async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
-        """One flush. When it went differently for different calls, `PartlyError` says so."""
+        """Send one flush. Raises PartlyError if only some of its calls succeeded."""
         names = [self._keys.ledger(call.key) for call in calls]
         if self._topology.together:
             try:
@@ -122,7 +122,7 @@ class RedisStore(SmallValues):
     async def _by_node(
         self, calls: Sequence[RecordCall], names: Sequence[str]
     ) -> list[RecordReply | StoreError]:
-        """Ask the nodes of the keys; again for what turns out to be elsewhere."""
+        """Send each call to the node of its key, and again if the key turns out to be elsewhere."""
         answers: list[RecordReply | StoreError] = [ElsewhereError()] * len(calls)
         pending = list(range(len(calls)))
         for _ in range(TRIES):
@@ -139,7 +139,7 @@ class RedisStore(SmallValues):
         pending: Sequence[int],
         answers: list[RecordReply | StoreError],
     ) -> None:
-        """Send each call to its node, the nodes side by side."""
+        """Send each call to its node, to all nodes at the same time."""
         groups: dict[Node, list[int]] = {}
         for index in pending:
             try:
@@ -170,7 +170,7 @@ class RedisStore(SmallValues):
     async def _flush(
         self, node: Node, names: Sequence[str], calls: Sequence[RecordCall]
     ) -> list[RecordReply | StoreError]:
-        """One script call for all, unless their keys may be in different hash slots."""
+        """Send all calls as one script call, unless their keys may be in different hash slots."""
         link = await node.flush_link()
         run = node.run.encode()
         most = CALLS_MAX if self._topology.together else 1
@@ -241,7 +241,6 @@ class RedisStore(SmallValues):
         return snapshot
 
     async def texts(self, key: LedgerKey, offsets: Sequence[int]) -> list[MessageTexts | None]:
-        """Read what `apply` has written."""
         name = self._keys.texts(key)
 
         async def ask(node: Node, link: Link) -> Answer:
@@ -253,8 +252,8 @@ class RedisStore(SmallValues):
         return [None if each is None else codec.decode_texts(each) for each in answer]
 
     async def _on(self, name: str, ask: Ask, *, wrote: bool = False) -> Answer:
-        """Ask the node of a key; again when the key turns out to be elsewhere. `wrote`: what
-        succeeds has written.
+        """Ask the node of a key, and again if the key turns out to be elsewhere. `wrote`: an answer
+        proves that the server takes writes.
         """
         error: StoreError = ElsewhereError()
         for _ in range(TRIES):
@@ -297,14 +296,14 @@ class RedisStore(SmallValues):
     # --- members
 
     async def register(self, subscription: str, name: str) -> int:
-        """A boot number; at least the store's time, so that a rollback gives no number twice."""
+        """Give a boot number, at least the store's time, so that a rollback gives none twice."""
         answer = await self._members(subscription, "register", name, 0)
         return int(answer)
 
     async def heartbeat(
         self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
     ) -> Members:
-        """Say that this sidecar lives; now and then look at the servers' configuration too."""
+        """Write this sidecar's heartbeat; sometimes also check the servers' configuration."""
         loop = asyncio.get_running_loop()
         if loop.time() - self._looked_s > LOOK_EVERY_S:
             await self._look()
@@ -336,7 +335,7 @@ class RedisStore(SmallValues):
         return found + self._conditions
 
     async def _look(self) -> None:
-        """Ask each server which promises its configuration breaks, and whether it was restarted."""
+        """Ask each server which promises its configuration breaks, and whether it restarted."""
         found: dict[str, Condition] = {}
         for node in self._topology.nodes():
             async with node.aux_link() as link:

@@ -14,7 +14,16 @@ from hashlib import sha1
 from importlib.resources import files
 
 from ackd.core.bitmap import CHUNK_BYTES
-from ackd.core.record import copies, maintenance, protocol, slot, state, texts, transitions
+from ackd.core.record import (
+    copies,
+    maintenance,
+    operations,
+    protocol,
+    slot,
+    state,
+    texts,
+    transitions,
+)
 from ackd.core.record import decide as record
 from ackd.core.record.settles import OF_VERB, Count, Due
 from ackd.store import codec
@@ -89,6 +98,8 @@ _ENUMS: tuple[type[IntEnum], ...] = (
     transitions.Outcome,
     protocol.CallStatus,
     protocol.Finish,
+    operations.ReplayWhat,
+    operations.MovedFlag,
 )
 _NUMBERS |= {enum.__name__: {m.name: int(m) for m in enum} for enum in _ENUMS}
 _NAME = re.compile(r"\b(" + "|".join(_NUMBERS) + r")\.([A-Z_]+)\b")

@@ -1,6 +1,7 @@
--- Business keys that were acked; decides what ackd.core.dedup_window decides. KEYS[1] = meta hash `...:m`: c =
--- newest ack time, "l" + topic id and partition = epoch and since when. Siblings under the same tag:
---   g<length>.<index>  hash: key -> digest of the origin (8 bytes), ack time (6 bytes)
+-- Deduplication keys of acked messages; decides what ackd.core.dedup_window decides. KEYS[1] = meta hash `...:m`: c =
+-- newest ack time, "l" + topic id and partition = its reset epoch and when that began. Keys with the same tag:
+--   g<length>.<index>  hash of one period: key -> digest of the message's coordinate (8 bytes), ack time (6 bytes)
+-- A window is covered by `GENERATIONS` periods of `length` ms. Times are in ms.
 local call, sub, floor, max = redis.call, string.sub, math.floor, math.max
 local META = KEYS[1]
 local BASE = sub(META, 1, -2)
@@ -22,7 +23,7 @@ end
 
 local newest = tonumber(call("HGET", META, "c") or 0)
 
--- Acks up to then are of an earlier epoch of this partition.
+-- When the epoch of this partition began: acks up to then belong to an earlier epoch and do not count.
 local function since(ledger, epoch)
   local field = "l" .. ledger
   local known = call("HGET", META, field)
@@ -37,8 +38,8 @@ local function since(ledger, epoch)
 end
 
 if what == "look" then
-  -- window, count of partitions, (topic id and partition, epoch)..., then key, origin and index of the
-  -- partition (2 bytes) in one word each
+  -- ARGV: window, count of partitions, (topic id and partition, epoch)..., then a word for each question: key,
+  -- digest, index of the partition (2 bytes). Returns a string with 1 for each repeat, else 0.
   local count, after = tonumber(ARGV[3]), {}
   for index = 1, count do
     after[index - 1] = since(ARGV[2 + 2 * index], tonumber(ARGV[3 + 2 * index]))
@@ -68,7 +69,7 @@ if what == "look" then
   return table.concat(repeats)
 end
 
--- remember: window, most, then key, origin and ack time in one word each
+-- remember. ARGV: window, bound of keys, then a word for each ack: key, digest, ack time. Returns how many it kept.
 local most = tonumber(ARGV[3])
 local current = name(last)
 local wanted = #ARGV - 3
@@ -78,7 +79,7 @@ for index = last - GENERATIONS, last do
   room = room - sizes[index]
 end
 if sizes[last] == 0 then
-  -- The server forgets old generations by itself; freed here it does not stop for them.
+  -- The server would expire old periods by itself, but that blocks it; UNLINK frees them in the background.
   for index = last - 2 * GENERATIONS - 1, last - GENERATIONS - 1 do call("UNLINK", name(index)) end
 end
 for index = last - GENERATIONS, last - 1 do

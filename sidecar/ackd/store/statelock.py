@@ -1,8 +1,9 @@
 """The lock on the state directory: one ackd and one embedded server per directory (R24).
 
-The server inherits the locked file, so the lock lasts as long as either of them lives: a new ackd
-waits for an old server's end by waiting for the lock. The file's text says who holds it; it is for
-people and for telling a living ackd from the leftovers of a dead one.
+The embedded server inherits the locked file, so the lock lasts until both processes have ended. A
+new ackd that finds the lock held by a server without its ackd waits for that server to end. The
+file's text has the process ids. People read it, and so does a new ackd, to tell a running ackd from
+a server that outlived its own.
 """
 
 from __future__ import annotations
@@ -16,18 +17,22 @@ from ackd.errors import StoreError, StoreSetupError
 
 
 class StillHeldError(StoreError):
-    """The embedded server of an ackd that has ended still runs; it will end soon."""
+    """An ackd has ended and its embedded server has not, but will end soon: try again."""
 
 
 class StateLock:
-    """An exclusive lock on `path`. All methods do file I/O: call them outside the event loop."""
+    """An exclusive lock on `path`. Its methods do blocking file I/O: call them in a thread."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.fd = -1
 
     def take(self) -> None:
-        """Take it. Raises StoreSetupError when another ackd has it, StillHeldError to wait."""
+        """Take the lock without waiting.
+
+        Raises StoreSetupError if another running ackd has it, StillHeldError if only a server has
+        it that will end soon.
+        """
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -46,21 +51,21 @@ class StateLock:
         self.note(server=0)
 
     def note(self, server: int) -> None:
-        """Write down who holds it."""
+        """Write this process and its server's process id into the file. `server` 0: none yet."""
         pid = os.getpid()
         text = json.dumps({"ackd": pid, "started": start_ticks(pid), "server": server})
         os.ftruncate(self.fd, 0)
         os.pwrite(self.fd, text.encode(), 0)
 
     def give_back(self) -> None:
-        """Release it (it stays held while a server that inherited it lives)."""
+        """Close the file. The lock stays held while a server that inherited the file runs."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
 
 def is_held(path: Path) -> bool:
-    """Whether a living ackd has this lock; one that is only waited for does not count."""
+    """True if a running ackd holds this lock, False if only a server without its ackd does."""
     lock = StateLock(path)
     try:
         lock.take()
@@ -81,7 +86,10 @@ def _read(fd: int) -> dict[str, int]:
 
 
 def start_ticks(pid: int) -> int:
-    """When a process started, in ticks since boot; 0 if there is none. Tells reused pids apart."""
+    """When the process started, in ticks since boot; 0 if it does not run.
+
+    Together with the pid this names a process for good, as the kernel uses pids again.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,7 +1,7 @@
-"""A look at everything that stands below a prefix, for operators: whose it is, and how large.
+"""Look through all keys below a prefix, for operators: whose they are, and how large.
 
-Walks through the servers' keys (SCAN), which nothing does that serves. It reads beside the
-sidecars, and removes a record only if that is as it was when it was looked at.
+It walks through the servers' keys (SCAN), which no serving sidecar does. It reads while sidecars
+work, and deletes a record only if nobody changed it since it was read.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _TAG_PARTS = 4
 
 @dataclass(slots=True)
 class FoundKeys:
-    """One record, or (`key` None) what else stands there under one name: `members:orders`, or the
+    """One record, or, with `key` None, the other keys under one name: `members:orders`, or the
     first word of a value's name.
 
-    `sizes`: bytes by kind. `head`: the packed fields by which a change is seen.
+    `sizes`: bytes by kind of key. `head`: the packed head, by which `forget` sees a change.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Survey:
         self._topology, self._keys = store.topology, store.keys
 
     async def everything(self) -> list[FoundKeys]:
-        """All records, then all else, in the order of their names. Raises StoreError."""
+        """List all records, then everything else, each in the order of names. Raises StoreError."""
         found: dict[str, FoundKeys] = {}
         for node in self._topology.nodes():
             async with node.aux_link() as link:
@@ -134,8 +134,8 @@ class Survey:
             found.owner = (owner or b"").decode()
 
     async def finished(self, found: FoundKeys) -> ChunkedBitmap:
-        """What is finished above a record's watermark. Read key by key: exact while nobody writes.
-        Raises StoreError.
+        """Read which offsets above a record's watermark are finished. This takes several reads, so
+        it is exact only while nobody writes. Raises StoreError.
         """
         bits = ChunkedBitmap()
         for name in found.keys:
@@ -147,7 +147,7 @@ class Survey:
         return bits
 
     async def members(self) -> dict[str, list[Member]]:
-        """Sidecars of every subscription, living or not. Raises StoreError."""
+        """List the sidecars of every subscription, living or not. Raises StoreError."""
         found: dict[str, list[Member]] = {}
         for subscription in await self._subscriptions():
             name = self._keys.members(subscription)
@@ -173,7 +173,7 @@ class Survey:
     # --- removing
 
     async def forget(self, found: FoundKeys) -> bool:
-        """Remove a record; False when it has changed since it was looked at. Raises StoreError."""
+        """Delete a record. False: somebody changed it since it was read. Raises StoreError."""
         if found.key is None:
             raise StoreError(f"{found.name} is no record")
         name = self._keys.ledger(found.key)
@@ -187,8 +187,8 @@ class Survey:
         return True
 
     async def drop_shared(self, subscription: str) -> None:
-        """Remove what the sidecars of a subscription share, its start positions and the settings
-        that were agreed on. Raises StoreError.
+        """Delete what the sidecars of a subscription share: start positions, and settings that they
+        agreed on. Raises StoreError.
         """
         keys = self._keys
         shared = (keys.members, keys.boots, keys.live, keys.bucket)
@@ -198,14 +198,16 @@ class Survey:
             await self._ask(name, ("UNLINK", name))
 
     async def boots(self, subscription: str) -> list[str]:
-        """Names that have a boot number, whether they live or not. Raises StoreError."""
+        """List the names that have a boot number, whether their sidecars live or not. Raises
+        StoreError.
+        """
         name = self._keys.boots(subscription)
         answer: Sequence[bytes] = await self._ask(name, ("HKEYS", name))
         return [each.decode() for each in answer]
 
     async def drop_name(self, subscription: str, identity: str, boot: int) -> None:
-        """Forget a sidecar's name, if it is still of that boot; its next boot number is larger all
-        the same. Raises StoreError.
+        """Forget a sidecar: its boot number, and its heartbeat if that is still of this boot. A
+        later boot number is larger in any case. Raises StoreError.
         """
         name = self._keys.members(subscription)
         command = ("EVAL", MEMBERS.source, 1, name, "forget", identity, boot, "")
@@ -220,7 +222,7 @@ class Survey:
 
 
 def read_name(name: str, keys: Keys) -> tuple[str, LedgerKey | None, str]:
-    """Take a key's name apart: its group, whose record it is part of, and its kind."""
+    """Split a key's name into its group, the record that it belongs to, and its kind."""
     rest = name.removeprefix(keys.base)
     if not rest.startswith("{"):
         word = unquote(rest.removeprefix("value:")).partition(":")[0]

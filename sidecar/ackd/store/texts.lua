@@ -1,11 +1,11 @@
--- ledger, 7: the texts that workers reported (core/record/texts.py). Key `t` is a hash: offset -> length of
--- the first reason, of the last reason, first, last, note. Key `o` is a sorted set: offset -> number of
--- the write. Field `t` of the head: messages with texts, bytes of all texts, messages with a note,
--- number of the last write; no field = no texts. `E` is one table (state.lua), as most calls have
--- nothing to do with texts. `over`: offsets that this call finishes; `cleared`: this call deletes all.
+-- apply, part 7: texts that applications reported (core/record/texts.py). Key `t` is a hash: offset -> length of the
+-- first reason, length of the last reason, first reason, last reason, progress note. Key `o` is a sorted set: offset ->
+-- number of the write. META's field `t`: count of messages with texts, bytes of all texts, count of messages with a
+-- note, number of the last write; without the field the record has no texts. All state is in one table, `E`
+-- (state.lua), as most calls bring no texts. `over`: offsets that this call finishes; `cleared`: it deletes all texts.
 E.TOTAL, E.SIZES, E.ITEM = ">I4I6I4I6", ">I2I2", ">I4I2c0I2c0I2c0"
 
--- `total`: the head's field or false. `reported`: what this call reports, or nil.
+-- `total`: META's field `t` or false. `reported`: packed texts that this call brings, or nil.
 E.begin = function(total, reported)
   E.total, E.reported, E.over, E.cleared = total, reported, {}, false
   E.count, E.bytes, E.notes, E.last = 0, 0, 0, 0
@@ -17,7 +17,7 @@ E.clear = function()
   E.count, E.bytes, E.notes = 0, 0, 0
 end
 
--- Deletes the texts of these offsets, which are names of fields.
+-- Deletes the texts of these offsets (`names`: their names as fields), and corrects the totals.
 E.drop = function(names)
   for first = 1, #names, 1000 do
     local last, gone = math.min(first + 999, #names), {}
@@ -37,7 +37,7 @@ E.drop = function(names)
   end
 end
 
--- Stores the texts of one offset, and drops the oldest beyond the bounds; how many it dropped.
+-- Stores the texts of one offset and drops the oldest while there are too many. Returns how many it dropped.
 E.put = function(name, first, last, note, bytes_max)
   E.drop({ name })
   if first == "" and last == "" and note == "" then return 0 end
@@ -51,7 +51,7 @@ E.put = function(name, first, last, note, bytes_max)
     local before = E.count
     E.drop(call("ZRANGE", BASE .. "o", 0, 0))
     dropped = dropped + 1
-    if E.count == before then -- the store has lost a key, so the totals are wrong: begin anew
+    if E.count == before then -- the store lost a key, so the totals are wrong: delete all, store again
       E.clear()
       return dropped + E.put(name, first, last, note, bytes_max)
     end
@@ -59,7 +59,7 @@ E.put = function(name, first, last, note, bytes_max)
   return dropped
 end
 
--- The texts of a message after a settle that reported some; nil if the settle did not count.
+-- The texts of a message after a settle that brought some; nil if the settle was refused.
 E.joined = function(outcome, known, first, last, note)
   local k_first, k_last, k_note = "", "", ""
   if known then
@@ -77,8 +77,8 @@ E.joined = function(outcome, known, first, last, note)
   end
 end
 
--- Writes all of it, after everything else. `pos`: where the items begin in `ARG`. The bits of the
--- reply, and how many messages lost their texts to a bound.
+-- Writes all changes of texts; the last step of a call. `pos`: where the items begin in `ARG`. Returns bits for the
+-- reply (2 = there are texts, 4 = there are notes), and how many messages lost their texts to a bound.
 E.keep = function(ARG, pos)
   local names, reported, dropped = {}, E.reported, 0
   if E.cleared then E.clear() end

@@ -1,16 +1,16 @@
--- ledger, 1: what needs nothing of the call, so that it is made once for all calls of a flush.
+-- apply, part 1: functions that share no state with a call. They are made once for all calls of a flush.
 local T = --[[TABLE]] nil
 local OP = ">BI8I8HHI8I4B"
 local REPLY = ">BI8I8HI4I8I8I8BI4"
 local RESULT = ">BBHI8I8I4B"
--- In the place of the verdict: the call failed, and the text after it is the error (see redis.py).
+-- Begins the reply of a call that failed, in the place of its status; the error text follows (redis.py).
 local FAILED = "\255user_script: "
 
 local function refuse(verdict, h_term, h_version)
   return pack(REPLY, verdict, 0, h_version or 0, 0, 0, h_term or 0, 0, 0, 0, 0)
 end
 
--- Marks the chunk of a page as one that this call creates, if the store has none.
+-- Notes that this call creates the chunk of a page, if the store has none.
 local function make(kind, made, lists, page)
   if not page.data and not made[page.c] then
     made[page.c] = true
@@ -18,6 +18,7 @@ local function make(kind, made, lists, page)
   end
 end
 
+-- Notes that unit `at` of a page changed: widens the range [lo, hi] that `save` writes.
 local function touch(page, at, dirty)
   if not page.lo then
     page.lo, page.hi = at, at
@@ -29,7 +30,7 @@ local function touch(page, at, dirty)
   end
 end
 
--- Drops a chunk and its pages.
+-- Deletes a chunk: forgets its pages and takes it off the list. `per`: pages of a chunk.
 local function forget(pages, made, per, c, lists, unlisted, field)
   for index = c * per, (c + 1) * per - 1 do
     if pages[index] then
@@ -42,7 +43,8 @@ local function forget(pages, made, per, c, lists, unlisted, field)
   unlisted[field] = true
 end
 
--- Writes the changed units of a page. One SETRANGE covers a small gap, as a command costs more than bytes.
+-- Writes the changed units (`unit` bytes each) of a page. One SETRANGE also covers up to `gap` unchanged units
+-- between two changed ones, as a command costs more than bytes.
 local function save(key, page, unit, gap)
   local d, data = page.d, page.data
   if page.whole then
@@ -50,7 +52,7 @@ local function save(key, page, unit, gap)
     if not next(d) then return end
   end
   if page.runs then
-    -- All that lies between, in one piece.
+    -- `finish_range` wrote long runs into `data`: write all from `lo` to `hi` as one string.
     local places, parts, last = {}, {}, page.lo - 1
     for at in pairs(d) do places[#places + 1] = at end
     table.sort(places)
@@ -84,50 +86,51 @@ local function save(key, page, unit, gap)
   end
 end
 
--- When the owner may ask for a grant again; 0 = now (`PartitionRecord.held_until`).
+-- When the owner may ask for this grant again, in ms; 0 = now (`PartitionRecord.held_until`).
 local function held_grant(phase, when_ms, now, repair_until, grace_until)
-  if phase == Phase.DEAD or phase == Phase.SENDING then return 0 end
+  if phase == Phase.DEAD or phase == Phase.MOVING then return 0 end
   if now < repair_until then return repair_until end
   if phase == Phase.EXPIRED and now < grace_until then return grace_until end
   return (phase == Phase.LEASED or phase == Phase.WAITING and when_ms > now) and when_ms or 0
 end
 
--- Functions that grants and ordinary acks do not need: made at the first need, as making them costs each call of
--- the script.
+-- Functions that grants and ordinary acks do not need. `rare()` makes them at the first need, because making them
+-- takes time in each run of the script.
 local Rare = {}
 
 local function rare()
 if Rare.seen_by then return Rare end
 
--- The phase of an offset that is over, and whether its origin record decides. `early`: before the end of a
--- repair, with a lease from before the rollback.
+-- The phase of a finished offset, and true if its origin record decides instead. `early`: the lease is from before
+-- the rollback, and the repair has not ended.
 Rare.over_phase = function(verb, offset, early, odd, odd_cleared, base)
   local score = odd[offset]
   if score == nil then
     score = not odd_cleared and call("ZSCORE", base .. "x", number(offset))
   end
   if score then return Phase.GONE, score % 8 == Finish.SENT end
-  -- Perhaps its origin record has to be restored yet (`origin.decides`).
+  -- Perhaps a sidecar has yet to restore its origin record (`copies.decides`).
   return Phase.ACKED, early and verb > Verb.ACK and verb <= Verbs.SETTLE_LAST
 end
 
--- The phase as this token sees it, which is not the slot's (`PartitionRecord.seen_by`).
+-- The phase for a token that is not the slot's newest (`PartitionRecord.seen_by`).
 Rare.seen_by = function(verb, phase, fence, rollback_epoch, s_fence, s_rollback_epoch, h_rollback_epoch, fence_floor, repairing)
-  -- The newest token there is counts when the store forgot its grant (R9): then it has the larger
-  -- fence, and the slot was not granted after the last possible rollback.
+  -- If a rollback erased the grant of this token, the token still counts (R9). That is so if its fence is
+  -- larger than the slot's, and no grant after the last possible rollback replaced it.
   if phase ~= Phase.DEAD and fence > s_fence and fence > fence_floor
       and not (phase == Phase.LEASED and s_rollback_epoch == h_rollback_epoch and rollback_epoch ~= h_rollback_epoch) then
     return repairing and Phase.FORGOTTEN or verb == Verb.LOOK_UP and Phase.GONE or Phase.EXPIRED
   end
-  -- (For a FINISH as if there were nothing to finish: it is not over.)
+  -- FINISH with an old fence finds nothing to finish: READY, as the message is not over.
   return verb == Verb.FINISH and Phase.READY or Phase.GONE
 end
 
--- The slot after a settle that does not finish the message, MARK_DEAD or PLACE_COPY.
+-- The slot after MARK_DEAD, PLACE_COPY, or a settle that does not finish the message: attempt, releases, fence,
+-- rollback epoch, when_ms, first_s.
 Rare.changed = function(verb, fence, rollback_epoch, attempt, arg, group, counted, s_attempt, releases, s_fence,
     s_rollback_epoch, when_ms, first, now, h_rollback_epoch)
   if verb == Verb.EXTEND then
-    -- A repair (not counted) gives a forgotten lease back and never shortens a known one.
+    -- A repair (counted = 0) gives a forgotten lease back, and never shortens one that the slot has.
     local from = counted == 0 and fence == s_fence and when_ms or 0
     return attempt, releases, fence, rollback_epoch, max(from, now + arg), first == 0 and floor(now / 1000) or first
   elseif verb == Verb.PLACE_COPY then
@@ -140,7 +143,7 @@ Rare.changed = function(verb, fence, rollback_epoch, attempt, arg, group, counte
   return s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first
 end
 
--- What a look answers, and whether the lease has run out.
+-- The outcome of LOOK_UP, and 1 if the lease has expired.
 Rare.look_outcome = function(phase)
   if phase == Phase.ACKED then return Outcome.ALREADY_ACKED, 0 end
   if phase == Phase.LEASED then return Outcome.HELD, 0 end

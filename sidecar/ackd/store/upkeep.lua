@@ -1,19 +1,20 @@
--- ledger, 6: the owner's upkeep (core/record/maintenance.py); each verb gives the number that goes into the
--- result, or false when a chunk is lost. Most calls have none: making these functions would cost them.
+-- apply, part 6: upkeep by the owner (core/record/maintenance.py). The function of each verb returns the number for
+-- its result, or false if the store lost a chunk. They are made only if the flush has such a verb.
 local upkeep, list_all
 if any_busy then
+-- Deletes chunk `c` of kind "b" or "s".
 local function forget_chunk(kind, c)
   local pages, made, per = b_pages, b_made, Size.BITS_CHUNK / PAGE_BITS
   if kind == "s" then pages, made, per = s_pages, s_made, Size.SLOTS_CHUNK / PAGE_SLOTS end
   if kind == "b" and not made[c] and call("EXISTS", BASE .. "b" .. c) == 0 then
-    b_gone[c], any_gone = true, true -- the call's other items must still see it
+    b_gone[c], any_gone = true, true -- later operations of this call must find that it was lost
   end
   forget(pages, made, per, c, lists, unlisted, kind .. c)
 end
 
--- A repair (not counted) finishes [first, stop) without knowing how these messages ended (core/record/doubt.py).
-local function doubt(counted, first, stop)
-  if counted == 1 or first >= stop then return end
+-- If a repair (`known` 0) finishes [first, stop), notes that nobody knows how (core/record/doubt.py).
+local function doubt(known, first, stop)
+  if known == 1 or first >= stop then return end
   if E.to == 0 then E.from, E.to = first, stop end
   E.from, E.to, E.doubted = math.min(E.from, first), max(E.to, stop), true
 end
@@ -25,6 +26,7 @@ local function finished(offset)
   return value % (weight * 2) >= weight
 end
 
+-- Reads all field names of META, so that `lists` has every chunk.
 list_all = function()
   if all_listed then return end
   all_listed = true
@@ -33,7 +35,7 @@ list_all = function()
   end
 end
 
--- Listed chunks of a kind with first <= number <= last, in order.
+-- Numbers of the listed chunks of a kind from `first` to `last`, in order.
 local function chunks(kind, first, last)
   local found = {}
   if last - first <= 64 then
@@ -56,6 +58,7 @@ local function chunks(kind, first, last)
   return found
 end
 
+-- Sets the bits of [start, stop): they are finished.
 local function finish_range(start, stop)
   while start < stop do
     if start % 8 ~= 0 or stop - start < 8 then
@@ -75,7 +78,7 @@ local function finish_range(start, stop)
         if bytes < 32 then
           for at = first, first + bytes - 1 do page.d[at] = 255 end
         else
-          -- A long run goes into the data at once: one string costs less than a number a byte.
+          -- A long run becomes part of `data`: one string costs less than an entry for each byte.
           local data = page.data or string.rep("\0", PAGE_BITS / 8)
           page.data = sub(data, 1, first) .. sub(FULL, 1, bytes) .. sub(data, first + bytes + 1)
           for at in pairs(page.d) do
@@ -99,7 +102,7 @@ local function finish_range(start, stop)
   end
 end
 
--- The raw slot of an offset, nil if there is none, its page and its place there.
+-- The packed slot of an offset or nil, its page, its index there.
 local function raw_slot(offset)
   local page = s_page(offset)
   local at = offset % PAGE_SLOTS
@@ -112,42 +115,42 @@ end
 
 upkeep = {}
 
-upkeep[Verb.GAP] = function(offset, arg, group, _, counted)
-  doubt(counted, offset, arg)
-  local kept, start = 0, max(offset, watermark)
-  for c = floor(offset / Size.BITS_CHUNK), max(floor(offset / Size.BITS_CHUNK),
-      floor((arg - 1) / Size.BITS_CHUNK)) do
+upkeep[Verb.GAP] = function(first, stop, reason, _, known)
+  doubt(known, first, stop)
+  local kept, start = 0, max(first, watermark)
+  for c = floor(first / Size.BITS_CHUNK), max(floor(first / Size.BITS_CHUNK),
+      floor((stop - 1) / Size.BITS_CHUNK)) do
     if listed("b" .. c) then b_page(c * Size.BITS_CHUNK) end
     if b_gone[c] then return false end
   end
-  if start >= arg then return 0 end
-  for _, c in ipairs(chunks("s", floor(start / Size.SLOTS_CHUNK), floor((arg - 1) / Size.SLOTS_CHUNK))) do
+  if start >= stop then return 0 end
+  for _, c in ipairs(chunks("s", floor(start / Size.SLOTS_CHUNK), floor((stop - 1) / Size.SLOTS_CHUNK))) do
     s_page(c * Size.SLOTS_CHUNK)
     if s_gone[c] then return false end
-    for o = max(start, c * Size.SLOTS_CHUNK), math.min(arg, (c + 1) * Size.SLOTS_CHUNK) - 1 do
+    for o = max(start, c * Size.SLOTS_CHUNK), math.min(stop, (c + 1) * Size.SLOTS_CHUNK) - 1 do
       local raw = raw_slot(o)
       if raw and not finished(o) then
         local state, _, _, _, _, when_ms = unpack_(SLOT, raw)
         finish_range(start, o)
         start = o + 1
-        if state == State.DEAD or state == State.SENDING or state == State.LEASED and when_ms > now then
+        if state == State.DEAD or state == State.MOVING or state == State.LEASED and when_ms > now then
           kept = kept + 1
         else
-          odd[o] = now * 8 + (group ~= 0 and group or Finish.VANISHED)
+          odd[o] = now * 8 + (reason ~= 0 and reason or Finish.VANISHED)
           if E.any then E.over[o] = true end
           finish(o)
         end
       end
     end
   end
-  if group ~= 0 and arg - offset == 1 and start < arg and not finished(start) then
-    odd[start] = now * 8 + group -- a reset may have dropped its slot: no ack finishes it now
+  if reason ~= 0 and stop - first == 1 and start < stop and not finished(start) then
+    odd[start] = now * 8 + reason -- a reset may have dropped its slot, so that no ack will finish it
   end
-  finish_range(start, arg)
+  finish_range(start, stop)
   return kept
 end
 
--- Drop the origin records that were closed long ago, oldest first (`origin.prune`).
+-- Deletes origin records that were closed `ORIGIN_KEEP_MS` ago, oldest first (`copies.prune`).
 local function prune()
   for _ = 1, Bound.PRUNE_MAX do
     if Origins.count == 0 then return end
@@ -164,7 +167,7 @@ local function prune()
     Origins.pruned = Origins.pruned + 1
     local origin = Origins.of(offset)
     if origin and origin[Origin.CLOSED_MS] == closed_ms and origin[Origin.CLAIMED] == 0 and origin[Slot.STATE] == State.LEASED and origin[Slot.WHEN_MS] > now then
-      origin[Origin.CLOSED_MS] = now -- of `doubt.replayed`: its lease lives
+      origin[Origin.CLOSED_MS] = now -- its lease still lives (`doubt.replayed`): keep it for another period
       Origins.set(offset, origin)
       Origins.closed[#Origins.closed + 1] = pack(">I6I8", now, offset)
     elseif origin and origin[Origin.CLOSED_MS] == closed_ms then
@@ -174,9 +177,9 @@ local function prune()
   end
 end
 
-upkeep[Verb.ADVANCE] = function(offset, _, _, _, counted)
+upkeep[Verb.ADVANCE] = function(offset, _, _, _, known)
   if Origins.before > 0 and origins().missing then return false end
-  doubt(counted, watermark, offset)
+  doubt(known, watermark, offset)
   watermark = max(watermark, offset)
   if not odd_cleared then
     local oldest = "(" .. number((now - Bound.EXCEPTIONS_KEEP_MS) * 8)
@@ -207,7 +210,8 @@ upkeep[Verb.DROP] = function(offset)
   return 0
 end
 
--- A finish is repeated, and nobody knows whether it was an ack (`doubt.replayed`).
+-- A sidecar repeats a finish without knowing whether it was an ack (`doubt.replayed`). A living lease goes on in an
+-- origin record.
 local function replayed(offset)
   doubt(0, offset, offset + 1)
   local raw = raw_slot(offset)
@@ -221,29 +225,29 @@ local function replayed(offset)
   end
 end
 
-upkeep[Verb.REPLAY] = function(offset, arg, group, rollback_epoch, counted, fence)
-  if arg == 2 then
+upkeep[Verb.REPLAY] = function(offset, what, mark, rollback_epoch, acked, generation)
+  if what == ReplayWhat.ALL_ORIGINS then
     origins().clear()
     E.cleared = true
     h_rollback_epoch = rollback_epoch
     return 0
   end
-  if arg == 0 then
-    if group ~= 0 and group ~= epoch % Bound.EPOCH_MARKS + 1 then return 0 end
-    if counted == 0 and offset >= watermark and not finished(offset) then replayed(offset) end
-    local origin = (Origins.count > 0 or fence > 0) and origins().of(offset)
-    if fence > (origin and origin[Origin.GENERATION] or fence_floor) and not Origins.missing then
-      Origins.acked_as(offset, origin, fence)
+  if what == ReplayWhat.FINISH then
+    if mark ~= 0 and mark ~= epoch % Bound.EPOCH_MARKS + 1 then return 0 end
+    if acked == 0 and offset >= watermark and not finished(offset) then replayed(offset) end
+    local origin = (Origins.count > 0 or generation > 0) and origins().of(offset)
+    if generation > (origin and origin[Origin.GENERATION] or fence_floor) and not Origins.missing then
+      Origins.acked_as(offset, origin, generation)
       odd[offset] = false
       odd_gone[#odd_gone + 1] = number(offset)
     elseif origin and origin[Slot.STATE] ~= State.FINISHED then
-      if counted == 0 then
+      if acked == 0 then
         odd[offset] = now * 8 + Finish.SENT
       else
         E.over[offset] = true
         odd[offset] = false
         odd_gone[#odd_gone + 1] = number(offset)
-        if origin[Origin.CLAIMED] == 0 or fence == origin[Origin.GENERATION] then
+        if origin[Origin.CLAIMED] == 0 or generation == origin[Origin.GENERATION] then
           origin[Slot.STATE] = State.FINISHED
           Origins.set(offset, origin)
           Origins.leave(offset, origin)
@@ -267,49 +271,51 @@ upkeep[Verb.REPLAY] = function(offset, arg, group, rollback_epoch, counted, fenc
   return 0
 end
 
--- An origin record that a rollback forgot (`origin.restore`).
-local function made_again(offset, before, counted, fence, attempt, group)
-  h_fence = max(h_fence, fence)
+-- Makes an origin record that a rollback erased (`copies.restore`), or renews the one that is there.
+local function made_again(offset, before, moved, generation, attempt, flags)
+  h_fence = max(h_fence, generation)
   if before and before[Slot.STATE] == State.FINISHED then
-    before[Origin.GENERATION] = fence
+    before[Origin.GENERATION] = generation
     Origins.set(offset, before)
     return before
   end
   if before then Origins.leave(offset, before) else Origins.count = Origins.count + 1 end
-  local origin = { State.READY, attempt, 0, 0, 0, 0, 0, fence, 0, 0, 0, 0, 0 }
-  local raw = counted == 1 and offset >= watermark and not finished(offset) and raw_slot(offset)
+  local origin = { State.READY, attempt, 0, 0, 0, 0, 0, generation, 0, 0, 0, 0, 0 }
+  local raw = moved == 1 and offset >= watermark and not finished(offset) and raw_slot(offset)
   if raw then
     local slot = { unpack_(SLOT, raw) }
-    if slot[Slot.STATE] == State.LEASED and slot[Slot.FENCE] < fence and slot[Slot.WHEN_MS] > now then
-      for i = 1, 7 do origin[i] = slot[i] end -- its holder was told a deadline since the rollback
+    if slot[Slot.STATE] == State.LEASED and slot[Slot.FENCE] < generation and slot[Slot.WHEN_MS] > now then
+      for i = 1, 7 do origin[i] = slot[i] end -- a lease that was granted or extended since the rollback goes on here
     end
   end
-  if counted == 1 and group < 2 and offset >= watermark and finished(offset) and (odd[offset] == false
+  if moved == 1 and flags < MovedFlag.RELEASED and offset >= watermark and finished(offset) and (odd[offset] == false
       or odd[offset] == nil and (odd_cleared or not call("ZSCORE", BASE .. "x", number(offset)))) then
-    origin[Slot.STATE] = State.FINISHED -- the ack was repeated before the origin record
+    origin[Slot.STATE] = State.FINISHED -- a sidecar repeated the ack earlier than this record
   end
   Origins.set(offset, origin)
   return origin
 end
 
-upkeep[Verb.RESTORE] = function(offset, arg, group, rollback_epoch, counted, fence, attempt)
+upkeep[Verb.RESTORE] = function(offset, place_or_key, partition_or_flags, rollback_epoch, moved, generation, attempt)
+  -- RestoreMoved brings a key and flags, RestoreClaimed its copy's offset + 1 and partition.
+  local key, flags = moved * place_or_key, moved * partition_or_flags
   if origins().missing then return false end
-  if fence <= fence_floor then return 0 end
+  if generation <= fence_floor then return 0 end
   local origin = Origins.of(offset)
-  if not origin or origin[Origin.GENERATION] < fence then
-    origin = made_again(offset, origin, counted, fence, attempt, group)
+  if not origin or origin[Origin.GENERATION] < generation then
+    origin = made_again(offset, origin, moved, generation, attempt, flags)
   end
-  if origin[Origin.GENERATION] > fence then return 0 end
+  if origin[Origin.GENERATION] > generation then return 0 end
   if origin[Slot.STATE] == State.FINISHED then E.over[offset] = true end
-  if origin[Slot.STATE] ~= State.FINISHED and counted == 0 and origin[Origin.CLAIMED] == 0 then
-    origin[Origin.COPY_PARTITION], origin[Origin.COPY_OFFSET], origin[Origin.CLAIMED] = group, arg - 1, 1
+  if origin[Slot.STATE] ~= State.FINISHED and moved == 0 and origin[Origin.CLAIMED] == 0 then
+    origin[Origin.COPY_PARTITION], origin[Origin.COPY_OFFSET], origin[Origin.CLAIMED] = partition_or_flags, place_or_key - 1, 1
     Origins.set(offset, origin)
-  elseif origin[Slot.STATE] ~= State.FINISHED and counted == 1 and arg ~= 0 and origin[Origin.KEY] == 0 and origin[Origin.CLOSED_MS] == 0 then
-    Origins.block(offset, origin, arg)
+  elseif origin[Slot.STATE] ~= State.FINISHED and key ~= 0 and origin[Origin.KEY] == 0 and origin[Origin.CLOSED_MS] == 0 then
+    Origins.block(offset, origin, key)
     Origins.set(offset, origin)
   end
   local over = offset < watermark or finished(offset)
-  if over or counted == 0 or group % 2 == 1 then
+  if over or moved == 0 or flags % 2 == MovedFlag.STORED then
     if origin[Slot.STATE] ~= State.FINISHED then odd[offset] = now * 8 + Finish.SENT end
     if over then return 0 end
     finish(offset)
@@ -319,8 +325,8 @@ upkeep[Verb.RESTORE] = function(offset, arg, group, rollback_epoch, counted, fen
   local raw, page, at = raw_slot(offset)
   if s_gone[page.c] then return false end
   local slot = raw and { unpack_(SLOT, raw) } or { State.READY, 0, 0, 0, 0, 0, 0 }
-  if slot[Slot.STATE] ~= State.SENDING or slot[Slot.FENCE] < fence then
-    slot[Slot.STATE], slot[Slot.ATTEMPT], slot[Slot.FENCE], slot[Slot.ROLLBACK_EPOCH] = State.SENDING, attempt, fence, rollback_epoch
+  if slot[Slot.STATE] ~= State.MOVING or slot[Slot.FENCE] < generation then
+    slot[Slot.STATE], slot[Slot.ATTEMPT], slot[Slot.FENCE], slot[Slot.ROLLBACK_EPOCH] = State.MOVING, attempt, generation, rollback_epoch
     page.d[at] = pack(SLOT, unpack(slot, 1, 7))
     make("s", s_made, lists, page)
     touch(page, at, s_dirty)
@@ -328,17 +334,17 @@ upkeep[Verb.RESTORE] = function(offset, arg, group, rollback_epoch, counted, fen
   return 0
 end
 
-upkeep[Verb.RESET] = function(offset, arg)
+upkeep[Verb.RESET] = function(offset, cut_above)
   list_all()
-  local cut = arg ~= 0 -- the log was truncated: what is below stays, no lease above does
-  local skipped = {} -- on their way to the retry topic: nobody writes their copies any more
+  local cut = cut_above ~= 0 -- the watermark + 1: the log was truncated. Keep what is below the cut, end all leases above it
+  local skipped = {} -- messages on their way to the retry topic: nobody will write their copies after a reset
   for _, c in ipairs(chunks("s", 0, 2 ^ 53)) do
     local kept = {}
     local first, last = c * Size.SLOTS_CHUNK, (c + 1) * Size.SLOTS_CHUNK - 1
     if not cut then
       for o = math.max(first, watermark), math.min(last, offset - 1) do
         local raw = raw_slot(o)
-        if raw and not finished(o) and unpack_(SLOT, raw) == State.SENDING then skipped[o] = true end
+        if raw and not finished(o) and unpack_(SLOT, raw) == State.MOVING then skipped[o] = true end
       end
     end
     if cut then last = math.min(last, offset - 1) else first = max(first, offset) end
@@ -358,14 +364,14 @@ upkeep[Verb.RESET] = function(offset, arg)
     end
   end
   for _, c in ipairs(chunks("b", 0, 2 ^ 53)) do forget_chunk("b", c) end
-  epoch, fence_floor, watermark, dropped = epoch + 1, h_fence, cut and arg - 1 or offset, 0
+  epoch, fence_floor, watermark, dropped = epoch + 1, h_fence, cut and cut_above - 1 or offset, 0
   if not cut then E.doubted, E.from, E.to = E.doubted or E.to > 0, 0, 0 end
   odd, odd_gone, odd_cleared = {}, {}, true
   E.cleared = true
   if Origins.count > 0 then
     local found = origins().gone and {} or call("HKEYS", BASE .. "p")
     for _, field in ipairs(found) do
-      if byte(field) ~= 107 then Origins.of(tonumber(field)) end -- `k`: a line
+      if byte(field) ~= 107 then Origins.of(tonumber(field)) end -- 107 = `k`, a key queue
     end
     Origins.count = 0
     for o, origin in pairs(Origins.map) do

@@ -1,4 +1,4 @@
-"""Small values on the server: by name, and what the sidecars of a subscription share."""
+"""Small values on the server: values by name, and what the sidecars of a subscription share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SmallValues(ABC):
         self.places = RedisPlaces(keys, self._script)
 
     async def _script(self, key: str, script: Script, words: Sequence[str | bytes | int]) -> Answer:
-        """Run a script on one key; an outbox is told the run of its server, too."""
+        """Run a script on one key; an outbox also gets its server's run."""
         outbox = script is OUTBOX
 
         async def ask(node: Node, link: Link) -> Answer:
@@ -66,7 +66,7 @@ class SmallValues(ABC):
     async def take(
         self, subscription: str, wanted: int, rate_per_s: float, burst: int
     ) -> TokensTaken:
-        """Take by the server's clock. If the answer is lost, so are the tokens."""
+        """Take tokens by the server's clock. If the answer is lost, so are the tokens."""
         key = self._keys.bucket(subscription)
         granted, wait_ms = await self._flow(key, "take", wanted, repr(rate_per_s), burst)
         return TokensTaken(int(granted), int(wait_ms))
@@ -92,7 +92,9 @@ class SmallValues(ABC):
         await self._value(name, "SET", value, *_ttl(ttl_ms))
 
     async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
-        """Set a value unless there is one. It may expire between the two commands: try again."""
+        """Set a value unless there is one. That one may expire between the two commands: then try
+        again.
+        """
         for _ in range(TRIES):
             if await self._value(name, "SET", value, "NX", *_ttl(ttl_ms)) is not None:
                 return None
@@ -102,7 +104,7 @@ class SmallValues(ABC):
         raise StoreError(f"the value {name} comes and goes")
 
     async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
-        """Compare and set; an empty value counts as none."""
+        """Set the value if it is as expected; an empty text stands for no value."""
         key = self._keys.value(name)
         answer = await self._flow(key, "live", expected or b"", value, ownership=True)
         if not isinstance(answer, bytes):

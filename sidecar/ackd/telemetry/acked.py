@@ -1,7 +1,7 @@
-"""Spans of acked messages: kept as facts until the thread that compresses them writes them as text.
+"""Spans of acked messages, kept as plain facts until the exporter's thread writes them as text.
 
-Nearly all spans are of this kind. As text each takes one and a half kilobytes: a second's worth
-that waits for its flush would evict everything else from the processor's caches.
+Nearly all spans are of this kind, and as text each takes one and a half kilobytes. The text of a
+whole second, waiting for its flush, would push everything else out of the processor's caches.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ END = '"}}'
 
 
 def texts(acks: Iterable[Acked]) -> list[str]:
-    """The spans' texts, as `MessageSpans.span` writes them; in one loop, without a call for
-    each.
-    """
+    """Write the spans as `MessageSpans.span` does, in one loop without a call for each."""
     found: list[str] = []
     last: MessageSpans | None = None
     a = b = c = d = e = f = g = h = i = j = k = ""

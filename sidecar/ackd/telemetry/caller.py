@@ -17,9 +17,10 @@ CALLER: ContextVar[Mapping[str, str] | None] = ContextVar("CALLER", default=None
 
 @contextmanager
 def calling(headers: Mapping[str, str]) -> Iterator[None]:
-    """The block serves a request with these headers. Whoever uses them checks them.
+    """While the block runs, `CALLER` has the trace context of these request headers.
 
-    Field names are looked up in lower case: `headers` ignores the case, or has them so.
+    Whoever uses the context checks it. Field names are looked up in lower case: `headers` ignores
+    the case, or has lower case.
     """
     if FIELDS[0] not in headers:
         yield

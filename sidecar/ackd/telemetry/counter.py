@@ -1,7 +1,7 @@
 """A counter for the event loop: one addition.
 
-The client library's own takes a lock and checks twice whether it has labels, which is four calls
-an addition; a single receive and settle counts four times. Only the event loop's thread counts
+The client library's counter takes a lock and checks twice for labels, which makes four calls for an
+addition, and a single receive and settle counts four times. Only the event loop's thread may count
 here.
 """
 
@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 
 class Counter(Collector):
-    """A counter and, with labels, its series. It never goes down."""
+    """A counter and, with labels, its series. Its value never falls."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str]) -> None:
         self._name = name
@@ -24,7 +24,7 @@ class Counter(Collector):
         self._series: dict[tuple[str, ...], Counter] = {} if labels else {(): self}
 
     def labels(self, *values: str) -> Counter:
-        """The series of these label values, made when it is new."""
+        """Return the series of these label values; make it if it is new."""
         series = self._series.get(values)
         if series is None:
             series = self._series[values] = Counter(self._name, self._text, ())

@@ -17,7 +17,7 @@ Kind = TypeVar("Kind", Counter, Gauge, Histogram)
 
 
 class Family(Generic[Kind]):
-    """One metric with all its series. `at` gives the series of some label values."""
+    """One metric with all its series. `at` returns the series of some label values."""
 
     def __init__(
         self, parent: Kind, kind: str, name: str, text: str, labels: Sequence[str]
@@ -30,7 +30,9 @@ class Family(Generic[Kind]):
         self._series: dict[tuple[str, ...], Kind] = {}
 
     def at(self, *values: str) -> Kind:
-        """The series of these label values, in the order of `labels`; bounded by `SERIES_MAX`."""
+        """Return the series of these label values, in the order of `labels`. Beyond `SERIES_MAX`
+        series it is that of `_other`.
+        """
         series = self._series.get(values)
         if series is None:
             series = self._make(values)

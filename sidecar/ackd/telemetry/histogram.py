@@ -33,7 +33,7 @@ class Histogram(Collector):
         self._series: dict[tuple[str, ...], Histogram] = {} if labels else {(): self}
 
     def labels(self, *values: str) -> Histogram:
-        """The series of these label values, made when it is new."""
+        """Return the series of these label values; make it if it is new."""
         series = self._series.get(values)
         if series is None:
             series = self._series[values] = Histogram(self._name, self._text, (), self._bounds)
@@ -63,7 +63,7 @@ class Histogram(Collector):
         yield family
 
     def buckets(self) -> list[tuple[str, float]]:
-        """(upper end as text, how many values up to it)."""
+        """Return (upper end as text, count of values up to it) of each bucket."""
         ends = [*map(floatToGoString, self._bounds), "+Inf"]
         return list(zip(ends, map(float, accumulate(self._counts)), strict=True))
 

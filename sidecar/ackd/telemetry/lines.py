@@ -12,8 +12,10 @@ PART_SPANS = 48
 def line_parts(
     resource: str, spans: Sequence[str], scope: str, acks: Sequence[Acked] = ()
 ) -> Iterator[bytes]:
-    """The line in parts whose memory the allocator can reuse: a line of megabytes would come fresh
-    from the kernel each time, which cost three times as much as compressing it.
+    """Make the line in parts whose memory the allocator can reuse.
+
+    A line of megabytes in one piece would get fresh memory from the kernel each time, which cost
+    three times as much as compressing it.
     """
     yield (
         f'{{"resourceSpans":[{{"resource":{{"attributes":[{resource}]}},'

@@ -59,13 +59,13 @@ Lines = Queue[logging.LogRecord | None]
 
 
 class Redactor:
-    """Removes secrets from a text: by their form, and by value once `ackd.hidden` knows them."""
+    """Removes secrets from a text: by their form, and by their value if `ackd.hidden` knows it."""
 
     def __init__(self, hidden: Hidden | None = None) -> None:
         self._hidden = hidden or Hidden()
 
     def hide(self, secret: str) -> None:
-        """Never write this value."""
+        """From now on replace this value in every log line."""
         self._hidden.add(secret)
 
     def text(self, text: str) -> str:
@@ -77,7 +77,7 @@ class Redactor:
         return text
 
     def field(self, name: str, value: object) -> object:
-        """A field of a line as JSON knows it; long ones are cut."""
+        """Encode a field of a line as JSON; cut a long one."""
         if _SECRET_FIELD.search(name):
             return STARS
         if value is None or isinstance(value, bool | int | float):
@@ -93,7 +93,7 @@ class Redactor:
 
 
 class Repeats(logging.Filter):
-    """Passes a line that repeats `BURST` times in `WINDOW_S` seconds."""
+    """Lets a line pass `BURST` times in `WINDOW_S` seconds, and drops further repeats."""
 
     def __init__(self, dropped: Dropped) -> None:
         super().__init__()
@@ -103,7 +103,9 @@ class Repeats(logging.Filter):
         self._seen: OrderedDict[tuple[str, int, str], list[float]] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to write it; adds `left_out` to the first one after a gap."""
+        """Whether to write the line. The first one after dropped repeats gets their count,
+        `left_out`.
+        """
         key = (record.name, record.levelno, str(record.msg)[:200])
         with self._lock:
             seen = self._seen.setdefault(key, [record.created, 0, 0])
@@ -124,7 +126,7 @@ class Repeats(logging.Filter):
 
 
 class _Formatter(logging.Formatter):
-    """What both forms share: time, redaction, extra fields."""
+    """The common part of both forms: time, redaction, extra fields."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()
@@ -151,10 +153,10 @@ class _Formatter(logging.Formatter):
 
 
 class JsonLines(_Formatter):
-    """One JSON object a line: time, level, logger, message, the extra fields, failure."""
+    """Writes one JSON object per line: time, level, logger, message, extra fields, failure."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line; never more than one."""
+        """Return the line; it never has a line break inside."""
         line: dict[str, object] = {
             "time": self._time(record),
             "level": record.levelname.lower(),
@@ -173,7 +175,7 @@ class TextLines(_Formatter):
     """For people: `12:00:01.250 WARNING ackd.store: store is away url=...`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line; a traceback follows on lines of its own."""
+        """Return the line; a traceback follows on further lines."""
         fields = "".join(f" {name}={value}" for name, value in self._fields(record).items())
         message = self._message(record).replace("\n", "\n    ")
         line = f"{self._time(record)[11:23]} {record.levelname:<7} {record.name}: {message}{fields}"
@@ -204,14 +206,16 @@ class _Queued(logging.Handler):
 
 
 class _Writer(logging.StreamHandler[TextIO]):
-    """Writes lines; a reader that is gone must not end the process nor print tracebacks."""
+    """Writes lines. A reader that has gone must not end the process or print tracebacks."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  the base's name
-        """A broken standard error can't be reported on standard error."""
+        """Do nothing: a broken standard error can't be reported on standard error."""
 
 
 class LogOutput:
-    """Logging while it runs: the queue's handler at the root logger, and the thread that writes."""
+    """Logging while it runs: the handler at the root logger that fills the queue, and the thread
+    that writes.
+    """
 
     def __init__(self, handler: logging.Handler, lines: Lines, writer: logging.Handler) -> None:
         self._handler = handler

@@ -44,7 +44,7 @@ _CONTEXT = TraceContextTextMapPropagator()
 
 
 class OwnSpans:
-    """Spans of one run of a sidecar. `put` gets each as text. Only one thread calls it."""
+    """Makes the sidecar's own spans. `put` gets each as text. Only one thread may call it."""
 
     def __init__(self, resource: Mapping[str, str], put: Callable[[str], None]) -> None:
         self._ids = _Derived()
@@ -59,7 +59,9 @@ class OwnSpans:
         provider.add_span_processor(_Finished(put))
         self._tracer = provider.get_tracer("ackd", __version__)
         if isinstance(self._tracer, NoOpTracer):
-            LOG.warning("traces: OTEL_SDK_DISABLED takes the sidecar's own spans away")
+            LOG.warning(
+                "traces: OTEL_SDK_DISABLED is set, so the sidecar writes no spans of its own"
+            )
 
     def tell(
         self,
@@ -95,13 +97,13 @@ class OwnSpans:
 
 
 class _Derived(IdGenerator):
-    """Ids from a seed that is put in before each span."""
+    """Makes trace and span ids from a seed that the caller sets before each span."""
 
     def __init__(self) -> None:
         self.seed = ""
 
     def generate_trace_id(self) -> int:
-        """For a span without a parent."""
+        """Make the id for a span without a parent."""
         return digest("own trace", self.seed, size=16) or 1
 
     def generate_span_id(self) -> int:
@@ -128,7 +130,7 @@ class _Finished(SpanProcessor):
 
 
 def encoded(span: ReadableSpan) -> str:
-    """A finished span of the SDK as OTLP JSON (ids hexadecimal, 64-bit numbers as strings)."""
+    """Encode a finished span of the SDK as OTLP JSON (hexadecimal ids, 64-bit integers as text)."""
     context = span.context
     document: dict[str, object] = {
         "traceId": f"{context.trace_id:032x}",
@@ -158,7 +160,7 @@ def _attributes(values: Mapping[str, AttributeValue] | None) -> list[dict[str, o
 
 
 def _value(value: object) -> dict[str, object]:
-    """One value; what the SDK accepts and ackd does not use becomes text."""
+    """Encode one value; a type that ackd does not use becomes text."""
     match value:
         case bool():
             return {"boolValue": value}

@@ -97,22 +97,22 @@ class SpanPlace(NamedTuple):
 
 
 def text(key: str, value: str) -> str:
-    """A string attribute."""
+    """Encode an attribute with a string value as OTLP JSON."""
     return f'{{"key":"{key}","value":{{"stringValue":{json.dumps(value)}}}}}'
 
 
 def number(key: str, value: int) -> str:
-    """An integer attribute."""
+    """Encode an attribute with an integer value as OTLP JSON."""
     return f'{{"key":"{key}","value":{{"intValue":"{value}"}}}}'
 
 
 def truth(key: str) -> str:
-    """A boolean attribute that is true."""
+    """Encode a boolean attribute that is true."""
     return f'{{"key":"{key}","value":{{"boolValue":true}}}}'
 
 
 def link(parent: bytes | None) -> str:
-    """The producer's context (value of `traceparent`) as links; nothing if it is not valid."""
+    """Encode the producer's trace context (`traceparent`) as links; empty if it is not valid."""
     if parent is None:
         return ""
     if len(parent) == _PARENT_BYTES and parent.translate(None, _HEX) == b"---":
@@ -130,7 +130,7 @@ def link(parent: bytes | None) -> str:
 
 
 def digest(*parts: str, size: int) -> int:
-    """A number of `size` bytes, derived from these texts in this order."""
+    """Derive a number of `size` bytes from these texts in this order."""
     state = blake2b(digest_size=size)
     for part in parts:
         data = part.encode()
@@ -300,7 +300,7 @@ def whole(
 
 
 def ranges(offsets: list[int]) -> str:
-    """Offsets as `100-131,140`; sorts them."""
+    """Write offsets as `100-131,140`; sorts them in place."""
     offsets.sort()
     parts: list[str] = []
     start = last = -2

@@ -25,8 +25,8 @@ _BYTES = _BOOT_BYTES + 3 * _ROW_BYTES
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """What a killed run left, by event: `dropped`, and `lost`, which was made and neither written
-    nor dropped.
+    """What a killed run left, by event. `dropped`: spans it had dropped; `lost`: spans it had made
+    and neither written nor dropped.
     """
 
     boot: str

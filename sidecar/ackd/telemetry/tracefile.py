@@ -25,13 +25,13 @@ READ_BYTES = 1 << 20
 
 
 def compressed(parts: Iterable[bytes]) -> bytes:
-    """A gzip member of its own. Releases the interpreter while it works."""
+    """Compress data into a gzip member. Other threads run meanwhile."""
     packer = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, GZIP_WBITS)
     return b"".join([*map(packer.compress, parts), packer.flush()])
 
 
 def whole_bytes(path: Path) -> int:
-    """Where the last whole member of a gzip file ends."""
+    """Return where the last whole member of a gzip file ends, in bytes."""
     good = position = 0
     unpacker = zlib.decompressobj(GZIP_WBITS)
     with path.open("rb") as file:
@@ -51,11 +51,12 @@ def whole_bytes(path: Path) -> int:
 
 
 class TraceFiles:
-    """Used by one thread. Raises OSError; what was written before it stays whole.
+    """Writes and rotates the files. Only one thread may use it. Raises OSError; what was written
+    before that stays whole.
 
-    `bytes_max`, `ms_max`: when a file is closed. `disk_bytes_max`: of all files of this sidecar.
-    `deleted` is told how many files went because of it. `stamp` is the start in UTC,
-    `20261121T215500`.
+    `bytes_max`, `ms_max`: size and age at which a file is closed. `disk_bytes_max`: bound on all
+    files of this sidecar. `deleted` is called with how many files were deleted to keep it. `stamp`:
+    start of this run in UTC, `20261121T215500`.
     """
 
     def __init__(
@@ -112,13 +113,13 @@ class TraceFiles:
         self._bytes += len(member)
 
     def look(self, now_ms: int) -> None:
-        """Close the file if it is full or old."""
+        """Close the file if it has reached its size or age."""
         full = self._bytes >= self._bytes_max
         if self._file is not None and (full or now_ms - self._opened_ms >= self._ms_max):
             self.close()
 
     def close(self) -> None:
-        """Give the open file its name."""
+        """Close the open file and give it its final name."""
         file, self._file = self._file, None
         if file is None:
             return

@@ -32,7 +32,7 @@ SCOPE = f'{{"name":"ackd","version":"{__version__}"}}'
 _ERROR = ',"status":{"code":2}'
 
 
-# tidy: long-class attributes=23 -- buffers, files and counts of one writer; to be split
+# tidy: long-class attributes=23 -- buffers, files and counts of one writer
 class Traces:
     """All spans of one sidecar. Only the event loop's thread calls the methods.
 
@@ -101,7 +101,7 @@ class Traces:
     async def start(self) -> None:
         """Start the threads and the timer; report the start, and the spans that a crash has lost.
 
-        Names the files of a killed run meanwhile. Raises ConfigError, OSError.
+        The exporter also names the files that a killed run left. Raises ConfigError, OSError.
         """
         await asyncio.to_thread(self._open)
         for way in self.ways:
@@ -323,7 +323,7 @@ def _by_event(fate: str, counts: Mapping[SpanEvent, int]) -> dict[str, int]:
 
 
 def _nothing(_: TraceBatch, __: int) -> None:
-    """The exporter itself counts its losses."""
+    """Do nothing: the exporter itself counts its losses."""
 
 
 def _token(path: Path | None) -> str:

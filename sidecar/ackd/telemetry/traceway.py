@@ -49,8 +49,8 @@ class ExportError(Exception):
 
 @dataclass(slots=True)
 class TraceBatch:
-    """Spans of one resource, those of `acks` not yet written out. `events` counts them: batch spans
-    count as the messages in them.
+    """Spans of one resource; those in `acks` are not text yet. `events` counts them by event: a
+    batch span counts once for each of its messages.
     """
 
     resource: str
@@ -108,7 +108,7 @@ class TraceExporter:
         self._thread.start()
 
     def offer(self, batch: TraceBatch) -> bool:
-        """Queue a batch; False if there is no room, and then it is counted. Never waits."""
+        """Queue a batch without waiting. False: there is no room, so it is dropped and counted."""
         count = len(batch)
         if self._put - self._taken + count > self._most:
             self.full += count
@@ -118,12 +118,12 @@ class TraceExporter:
         return True
 
     def stop(self) -> None:
-        """Write the queued batches, for a bounded time; waits for that."""
+        """Write the queued batches within a bounded time, and wait for that."""
         self._stopping.set()
         self._queue.put(None)
         self._thread.join(JOIN_S)
         if self._thread.is_alive():
-            LOG.warning("traces: %s took too long to end", self.name)
+            LOG.warning("traces: %s did not write its last spans in time: they are lost", self.name)
 
     def _run(self) -> None:
         going = True
@@ -178,11 +178,11 @@ class TraceExporter:
         """Log a failure once, until the output works again."""
         if not self._reported:
             self._reported = True
-            LOG.warning("traces: %s: %s", self.name, error)
+            LOG.warning("traces: %s can't write spans: %s", self.name, error)
 
 
 class FileOutput:
-    """Into files."""
+    """Writes batches into trace files, and makes room for them."""
 
     def __init__(self, files: TraceFiles) -> None:
         self._files = files
@@ -201,12 +201,12 @@ class FileOutput:
         self._files.look(_now_ms())
 
     def close(self) -> None:
-        """Name the last file."""
+        """Close the last file and give it its final name."""
         self._files.close()
 
 
 class OtlpOutput:
-    """To a collector: OTLP/HTTP with JSON, gzip, one connection that is kept."""
+    """Posts batches to a collector: OTLP/HTTP with JSON, gzip, on one connection."""
 
     def __init__(self, url: str, token: str) -> None:
         parts = urlsplit(url)
@@ -227,7 +227,7 @@ class OtlpOutput:
         """Nothing to do: the first request connects."""
 
     def put(self, batch: TraceBatch) -> int:
-        """POST it. Spans that the collector refuses (partial success) are counted."""
+        """POST the batch; returns how many spans the collector refused (partial success)."""
         body = batch.member()
         try:
             self._connection.request("POST", self._path, body, self._headers)
@@ -252,7 +252,9 @@ class OtlpOutput:
 
 
 def _pause_s(state: RetryCallState) -> float:
-    """As long as the collector asks for, and longer after each failure."""
+    """Return the pause before the next try, in s: what the collector asks for, and longer after
+    each failure.
+    """
     error = state.outcome.exception() if state.outcome else None
     asked_s = error.after_s if isinstance(error, ExportError) else 0.0
     return max(EXPORT_AGAIN.delay_ms(state.attempt_number) / 1000, asked_s)
@@ -264,7 +266,7 @@ def _after_s(value: str) -> float:
 
 
 def _refused(answer: bytes) -> int:
-    """`rejectedSpans` of an ExportTraceServiceResponse; 0 if it says nothing."""
+    """Read `rejectedSpans` of an ExportTraceServiceResponse; 0 if it has none."""
     try:
         document = orjson.loads(answer or b"{}")
         return int((document.get("partialSuccess") or {}).get("rejectedSpans") or 0)

@@ -44,7 +44,7 @@ class Board:
     deliveries: int = 0
 
     def note(self, kind: Kind, facts: Mapping[str, str | int]) -> None:
-        """Take in one event."""
+        """Take one event of the history into the counts and orders that the board shows."""
         if kind is Kind.PUBLISHED:
             self.orders.setdefault(str(facts["msg"]), Order())
         elif kind is Kind.DELIVERED:

@@ -20,16 +20,20 @@ from ackd_torture.parts import Existing, Local, load
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Declare the arguments of `ackd demo`."""
     parser.add_argument("--broker", choices=("local", "kafka"), default="local")
-    parser.add_argument("--kafka", metavar="HOST:PORT", help="a Kafka that runs (--broker kafka)")
+    parser.add_argument(
+        "--kafka", metavar="HOST:PORT", help="with --broker kafka: a running Kafka to use"
+    )
     parser.add_argument(
         "--parts", metavar="MODULE", help="importable module whose kafka() starts a Kafka"
     )
     parser.add_argument(
-        "--traces", type=Path, metavar="FOLDER", help="write the sidecar's traces there"
+        "--traces", type=Path, metavar="FOLDER", help="write the sidecar's traces to this folder"
     )
-    parser.add_argument("--plain", action="store_true", help="plain lines, no live board")
+    parser.add_argument(
+        "--plain", action="store_true", help="print plain lines instead of a live board"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ import urllib.request
 
 
 def post(url: str, body: dict[str, object]) -> dict[str, object]:
-    """Send JSON, get JSON."""
+    """POST a JSON body; the JSON answer."""
     headers = {"Content-Type": "application/json", "User-Agent": os.environ.get("WORKER", "python")}
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310
     with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310

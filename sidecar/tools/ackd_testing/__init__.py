@@ -18,7 +18,7 @@ pytest.register_assert_rewrite(
             "group",
             "lab",
             "needs",
-            "own_acks",
+            "broker_side_acks",
             "progress",
             "publishing",
             "reader",
@@ -27,24 +27,24 @@ pytest.register_assert_rewrite(
     )
 )
 
+from ackd_testing.broker_side_acks import BrokerSideAcksContract
 from ackd_testing.connection import ConnectionContract
 from ackd_testing.fetching import FetchContract
 from ackd_testing.group import GroupContract
 from ackd_testing.lab import Bench, Lab, NotPossibleError, OtherProcess
-from ackd_testing.own_acks import OwnAcksContract
 from ackd_testing.progress import ProgressContract
 from ackd_testing.publishing import PublishContract
 from ackd_testing.reader import Reader
 
 __all__ = [
     "Bench",
+    "BrokerSideAcksContract",
     "ConnectionContract",
     "FetchContract",
     "GroupContract",
     "Lab",
     "NotPossibleError",
     "OtherProcess",
-    "OwnAcksContract",
     "ProgressContract",
     "PublishContract",
     "Reader",

@@ -21,7 +21,7 @@ ODD_TAILS = ("", ".a", "_a", "-a", "/a b", "-группа", "x" * 239, "x" * 240
 
 
 def wall_ms() -> int:
-    """Unix time."""
+    """Unix time in ms."""
     return time.time_ns() // 1_000_000
 
 
@@ -171,7 +171,7 @@ class ConnectionContract:
         assert can.name
         whole = {StartPolicy.EARLIEST, StartPolicy.LATEST} <= can.start_policies
         # Without positions nobody can say where a group starts.
-        assert not can.start_policies if can.own_acks else whole
+        assert not can.start_policies if can.broker_side_acks else whole
         assert (StartPolicy.TIMESTAMP in can.start_policies) <= can.seek_by_time
         assert can.delayed_publish == (can.delay_max_ms > 0)
         assert can.value_bytes_max > 0
@@ -182,7 +182,6 @@ class ConnectionContract:
                 setattr(can, field.name, None)
 
     async def test_healthy_connection_has_no_trouble(self, lab: Lab) -> None:
-        """Readiness would show them."""
         async with lab.bench() as bench:
             broker = await bench.broker()
             (part,) = await bench.topic()
@@ -190,13 +189,14 @@ class ConnectionContract:
             assert broker.conditions() == []
 
     async def test_start_without_a_broker_is_an_error(self, lab: Lab) -> None:
-        """`start` raises BrokerError, and what was begun can be closed."""
+        """`start` raises BrokerError each time, and what was begun can be closed."""
         if lab.unreachable is None:
             pytest.skip("this broker can't be out of reach")
         async with lab.bench():
             broker = lab.open(lab.unreachable)
-        with pytest.raises(BrokerError):
-            await broker.start()
+        for _ in range(2):
+            with pytest.raises(BrokerError):
+                await broker.start()
         async with asyncio.timeout(CLOSE_S):
             await broker.close()
 

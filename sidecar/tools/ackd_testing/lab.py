@@ -45,7 +45,7 @@ class Lab(abc.ABC):
     loss_s: float = 60.0
     refresh_s: float = 60.0
     hold_s: float = 2.0
-    """How long a broker with own acks holds messages under `options`, unless that is renewed."""
+    """How long a broker with broker-side acks holds messages under `options`, unless renewed."""
     poll_s: float = 2.0
     """How long one question of a consumer of such a broker may wait for messages."""
     small_buffer: tuple[Mapping[str, OptionValue], int] | None = None
@@ -69,7 +69,7 @@ class Lab(abc.ABC):
         raise NotPossibleError("this lab can't drop records")
 
     def open(self, more: Mapping[str, OptionValue] | None = None) -> Broker:
-        """A connection, not started."""
+        """Make a connection to the broker under test; the caller starts and closes it."""
         return open_broker(self.adapter, {**self.options, **(more or {})})
 
     @asynccontextmanager
@@ -89,7 +89,7 @@ class Bench:
         self._stack = stack
 
     async def broker(self, more: Mapping[str, OptionValue] | None = None) -> Broker:
-        """A started connection."""
+        """Make and start a connection; the bench closes it."""
         broker = self.lab.open(more)
         self._stack.push_async_callback(broker.close)
         await broker.start()
@@ -159,7 +159,7 @@ class OtherProcess:
         threading.Thread(target=self._listen, args=(self._popen,), daemon=True).start()
 
     def signal(self, number: int) -> None:
-        """Send it a signal."""
+        """Send the process this signal number."""
         assert self._popen is not None
         self._popen.send_signal(number)
 

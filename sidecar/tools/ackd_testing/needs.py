@@ -17,8 +17,8 @@ Test = Callable[[Any, Lab], Awaitable[None]]
 
 ABILITIES: Final[Mapping[str, Callable[[Capabilities], bool]]] = {
     # A log that is read by offsets, with commits, members that share it, and readers beside them.
-    "positions": lambda can: not can.own_acks,
-    "own_acks": lambda can: can.own_acks,
+    "positions": lambda can: not can.broker_side_acks,
+    "broker_side_acks": lambda can: can.broker_side_acks,
     "makes_topics": lambda can: can.makes_topics,
     "delays": lambda can: can.delayed_publish,
 }

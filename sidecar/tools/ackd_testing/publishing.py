@@ -272,7 +272,7 @@ class PublishContract:
             assert reader.values(part) == [b"500", b"600", b"700", b"800"]
 
     async def test_delay_out_of_bounds_is_refused(self, lab: Lab) -> None:
-        """`delay_max_ms` is true."""
+        """The adapter's `delay_max_ms` is its real bound."""
         async with lab.bench() as bench:
             broker = await bench.broker()
             (part,) = await bench.topic()
@@ -285,7 +285,7 @@ class PublishContract:
 
 
 def wall_ms() -> int:
-    """Unix time."""
+    """Unix time in ms."""
     return time.time_ns() // 1_000_000
 
 

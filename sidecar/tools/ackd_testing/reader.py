@@ -58,17 +58,14 @@ class Reader:
         return session
 
     def stop_fetch(self, partition: TopicPartition) -> None:
-        """As the consumer's."""
         self.consumer.stop_fetch(partition)
         self._sessions.pop(partition, None)
 
     def pause(self, partition: TopicPartition) -> None:
-        """As the consumer's."""
         self.consumer.pause(partition)
         self._paused.add(partition)
 
     def resume(self, partition: TopicPartition) -> None:
-        """As the consumer's."""
         self._paused.discard(partition)
         self.consumer.resume(partition)
 
@@ -119,7 +116,7 @@ class Reader:
             return
 
     def take(self, events: list[ConsumerEvent]) -> None:
-        """Look at a batch."""
+        """Check a batch of events against what the port promises, and keep its records."""
         assert events, "a batch has at least one event"
         for event in events:
             self.events.append(event)

@@ -62,7 +62,7 @@ class BoardScreen(Screen[None]):
         self.query_one("#board").focus()
 
     def show(self, sidecars: Sequence[SidecarClient]) -> None:
-        """Draw the last looks."""
+        """Draw what the last looks at these sidecars found."""
         seen = [each.seen for each in sidecars]
         before = {each.name: each.before for each in sidecars if each.before is not None}
         found = rows(before, {each.name: each.seen for each in sidecars})
@@ -138,7 +138,7 @@ class BoardScreen(Screen[None]):
         box.focus()
 
     def action_clear(self) -> None:
-        """Show all again."""
+        """Key: remove the filter, so that all rows show."""
         box = self.query_one("#filter", Input)
         box.value = ""
         box.display = False
@@ -156,11 +156,11 @@ class BoardScreen(Screen[None]):
         self._table().focus()
 
     def on_resize(self, _event: Resize) -> None:
-        """More or fewer columns."""
+        """The terminal has another width: choose columns that fit."""
         self.redraw()
 
     def redraw(self) -> None:
-        """With what is known."""
+        """Draw again what the sidecars answered last, without asking them."""
         app = self.app
         if isinstance(app, TopApp):
             self.show(app.sidecars)

@@ -55,7 +55,7 @@ class Table:
 
     @property
     def titles(self) -> list[str]:
-        """Of all columns, padded."""
+        """Titles of all columns, padded to their widths."""
         numbers = [each.title.rjust(each.width) for each in self.columns]
         return ["subscription".ljust(self.name_width), " state".ljust(_STATE_MAX + 1), *numbers]
 
@@ -81,7 +81,7 @@ def table(width: int) -> Table:
 
 
 def headline(sidecars: Sequence[SeenBefore], at_ms: int) -> str:
-    """Who answers."""
+    """First line of the board: the time (UTC), and how many sidecars answer, or which one it is."""
     there = sum(not each.error for each in sidecars)
     clock = time.strftime("%H:%M:%S", time.gmtime(at_ms / 1000))
     if len(sidecars) == 1:

@@ -22,10 +22,14 @@ MISSING = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Declare the arguments of `ackd top`."""
     endpoint.add_arguments(parser, "admin", several=True)
     parser.add_argument(
-        "--every", type=_period, default=2000, metavar="TIME", help="how often to look; default 2s"
+        "--every",
+        type=_period,
+        default=2000,
+        metavar="TIME",
+        help="time between two looks; default 2s",
     )
     parser.add_argument(
         "--older",
@@ -34,18 +38,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="a message counts as stuck when it was first delivered this long ago; default 1m",
     )
-    parser.add_argument("--only", default="", metavar="TEXT", help="names that contain this")
-    parser.add_argument("--once", action="store_true", help="print one look as text, and end")
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="TEXT",
+        help="show only subscriptions whose name contains this",
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="look once, print that as text, and end"
+    )
     parser.add_argument(
         "--plain",
         action="store_true",
-        help="print look after look as text; by itself when the output is no terminal",
+        help="print each look as text; this is the default when the output is no terminal",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object a look, as text is")
+    parser.add_argument(
+        "--json", action="store_true", help="print each look as one JSON object per line"
+    )
 
 
 def _period(text: str) -> int:
-    """Raises ValueError."""
+    """Parse the time between two looks; ms. Raises ValueError."""
     found = argument_types.duration_ms(text)
     if not 200 <= found <= 3_600_000:  # noqa: PLR2004 - said in the text
         message = "between 200ms and 1h"

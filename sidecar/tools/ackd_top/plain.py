@@ -37,7 +37,7 @@ class Plain:
 
     @property
     def answered(self) -> bool:
-        """Whether anybody did."""
+        """Whether any sidecar answered."""
         return any(not each.seen.error for each in self._sidecars)
 
     def board(self, only: str) -> list[BoardRow]:

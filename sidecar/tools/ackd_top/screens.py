@@ -159,7 +159,7 @@ class SubscriptionScreen(Screen[None]):
         await self.app.push_screen(MessageScreen(self, message_id))
 
     async def action_dead(self) -> None:
-        """What was given up."""
+        """Key: show the dead letters."""
         await self.app.push_screen(DeadScreen(self.subscription))
 
 
@@ -206,7 +206,6 @@ class DeadScreen(Screen[None]):
         self._subscription = name
 
     def compose(self) -> ComposeResult:
-        """Heading, table, keys."""
         yield Static("", id="head", markup=False)
         yield DataTable(id="dead", cursor_type="row")
         yield Footer(show_command_palette=False)

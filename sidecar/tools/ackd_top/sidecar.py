@@ -101,11 +101,10 @@ class SidecarClient:
         self.seen = seen
 
     def hurry(self) -> None:
-        """End the pause early."""
         self._now.set()
 
     async def pause(self, seconds: float) -> None:
-        """Until the next look."""
+        """Sleep until the next look; `hurry` ends it early."""
         self._now.clear()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._now.wait(), seconds)
@@ -158,7 +157,7 @@ class SidecarClient:
         return await self.get("v1", "subscriptions", name, "explain")
 
     async def lag(self, name: str) -> list[Json]:
-        """Progress by partition."""
+        """Ask for a subscription's progress: one row for each partition."""
         found: list[Json] = (await self.get("v1", "subscriptions", name, "lag"))["partitions"]
         return found
 
@@ -170,7 +169,7 @@ class SidecarClient:
         return found
 
     async def dead(self, name: str, most: int) -> list[Json]:
-        """The first dead letters."""
+        """Ask for the first `most` dead letters of a subscription."""
         answer = await self.get("v1", "subscriptions", name, "dead", query={"max": str(most)})
         found: list[Json] = answer["messages"]
         return found

@@ -103,7 +103,7 @@ class History:
 
     @property
     def lines(self) -> list[str]:
-        """The oldest first."""
+        """The remembered lines, the oldest first."""
         return list(self._lines)
 
     def saw(self, message: Json | None, now_ms: int) -> None:

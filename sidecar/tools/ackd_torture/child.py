@@ -111,7 +111,6 @@ class Child:
         self.wait_until(lambda: state_of(self.pid) == "T", "stands still", STOP_S)
 
     def thaw(self) -> None:
-        """SIGCONT."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGCONT)
 

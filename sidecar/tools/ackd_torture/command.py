@@ -33,10 +33,10 @@ Outcome = tuple[Verdict, dict[str, object]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Declare the arguments of `ackd torture`."""
     parser.epilog = "How to read the result: docs/operate/torture.md."
     where = parser.add_argument_group("what to torture")
-    where.add_argument("--url", action="append", help="a running sidecar; repeat it for several")
+    where.add_argument("--url", action="append", help="a running sidecar; may be given again")
     where.add_argument("--token-file", type=Path, help="bearer token of the data port (--url)")
     where.add_argument(
         "--start",
@@ -47,43 +47,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--store",
         choices=("embedded", "redis"),
         default="redis",
-        help="with --start: one sidecar with its own store, or several and a store of ours",
+        help="with --start: one sidecar with its own store, or several with a store of torture's",
     )
-    where.add_argument("--sidecars", type=int, default=2, help="how many (--store redis)")
-    where.add_argument("--partitions", type=int, default=4, help="of the topic (--start)")
-    where.add_argument("--kafka", metavar="HOST:PORT", help="a Kafka that runs; it is not hurt")
+    where.add_argument("--sidecars", type=int, default=2, help="how many sidecars (--store redis)")
+    where.add_argument(
+        "--partitions", type=int, default=4, help="partitions of the topic (--start)"
+    )
+    where.add_argument("--kafka", metavar="HOST:PORT", help="a running Kafka, never broken")
     where.add_argument(
         "--parts",
         metavar="MODULE",
-        help="importable module whose kafka() (pulsar(), rocketmq()) starts one of ours, hurt too",
+        help="importable module whose kafka() (pulsar(), rocketmq()) starts a broker to break",
     )
-    where.add_argument("--topic", default="", help="publish to this topic (default: a new one)")
-    where.add_argument("--sub", default="orders", help="consume from this subscription")
+    where.add_argument("--topic", default="", help="topic to publish to (default: new)")
+    where.add_argument("--sub", default="orders", help="subscription to consume")
     work = parser.add_argument_group("the load")
-    work.add_argument("--rate", type=int, default=200, help="messages a second, all publishers")
+    work.add_argument("--rate", type=int, default=200, help="messages per second in all")
     work.add_argument("--publishers", type=int, default=6)
     work.add_argument("--consumers", type=int, default=9)
     work.add_argument("--batch", type=int, default=32, help="most messages in one receive")
     work.add_argument("--lease-ms", type=int, default=3_000)
     work.add_argument("--value-bytes", type=int, default=200)
-    work.add_argument("--keys", type=int, default=0, help="how many keys (0: one a message)")
+    work.add_argument("--keys", type=int, default=0, help="different keys (0: one each)")
     work.add_argument(
         "--ordering",
         choices=("key", "partition"),
         default="",
         help="judge this order; with --start the subscription is set up for it",
     )
-    work.add_argument("--workers", type=int, default=1, help="consumer processes that are killed")
+    work.add_argument("--workers", type=int, default=1, help="consumer processes to kill")
     course = parser.add_argument_group("the course")
     course.add_argument(
         "--kills", type=int, default=None, help="how many kills (default 20; 0 with --url)"
     )
-    course.add_argument("--seconds", type=float, default=5.0, help="work without faults")
-    course.add_argument("--drain-s", type=float, default=120.0, help="most time to finish all")
-    course.add_argument("--seed", type=int, default=None, help="the same faults and moods again")
+    course.add_argument("--seconds", type=float, default=5.0, help="time without faults")
+    course.add_argument("--drain-s", type=float, default=120.0, help="longest time to finish all")
+    course.add_argument("--seed", type=int, default=None, help="repeats the faults of a run")
     out = parser.add_argument_group("what comes out")
-    out.add_argument("--json", type=Path, metavar="FILE", help="write the verdict there")
-    out.add_argument("--keep", type=Path, metavar="FOLDER", help="keep histories and logs there")
+    out.add_argument("--json", type=Path, metavar="FILE", help="write the verdict here")
+    out.add_argument("--keep", type=Path, metavar="FOLDER", help="keep histories and logs here")
 
 
 def run(arguments: argparse.Namespace) -> int:

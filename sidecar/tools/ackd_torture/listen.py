@@ -57,7 +57,7 @@ class ListeningPost:
 
     @property
     def url(self) -> str:
-        """Where applications connect."""
+        """Address at which the application is called."""
         return f"http://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
@@ -74,7 +74,6 @@ class ListeningPost:
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Stop listening."""
         if self._runner is not None:
             await self._runner.cleanup()
         if self._session is not None:

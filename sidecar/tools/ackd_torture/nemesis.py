@@ -92,7 +92,7 @@ class Nemesis:
         self._end(note, part.name)
 
     async def freeze(self, part: Part, *, frozen_ms: int | None = None) -> None:
-        """SIGSTOP, a while, SIGCONT."""
+        """Stop the part's process (SIGSTOP), wait, let it go on (SIGCONT)."""
         note = self._begin("freeze", part.name)
         await asyncio.to_thread(part.freeze)
         if frozen_ms is None:
@@ -114,7 +114,6 @@ class Nemesis:
         self._end(note, proxy.name)
 
     def close(self) -> None:
-        """Close the history."""
         self._history.close()
 
     def _begin(self, what: str, name: str) -> str:

@@ -39,7 +39,7 @@ class Inversion:
     chain: str
 
     def text(self) -> str:
-        """For people."""
+        """One line for people: which delivery came before an earlier message was over."""
         one, other = self.delivery, self.earlier
         return (
             f"attempt {one.attempt} to {one.client}, while {other.id} of the same {self.chain} "

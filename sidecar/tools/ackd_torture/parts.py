@@ -70,12 +70,12 @@ class Sidecar(Child):
 
     @property
     def url(self) -> str:
-        """Where applications connect."""
+        """Address of the port for applications."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def admin_url(self) -> str:
-        """Where operators connect."""
+        """Address of the port for operators."""
         return f"http://127.0.0.1:{self.admin_port}"
 
     def start(self) -> None:
@@ -148,7 +148,7 @@ class Valkey(Child):
 
     @property
     def url(self) -> str:
-        """For the section `[store]`."""
+        """Address for `store.url`."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
@@ -210,7 +210,6 @@ class EmbeddedStore:
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT."""
         self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
@@ -237,7 +236,7 @@ class Existing:
         self.bootstrap = bootstrap
 
     def options(self) -> dict[str, str | int]:
-        """Where it is."""
+        """The adapter's options that name this broker."""
         return {"bootstrap_servers": self.bootstrap}
 
     def create_topic(self, name: str, partitions: int) -> None:
@@ -255,7 +254,7 @@ class Existing:
         """It goes on running."""
 
     def kill(self) -> None:
-        """Not ours."""
+        """Refuse: torture did not start this broker."""
         raise PartError(f"{self.name} was not started here")
 
     freeze = thaw = kill
@@ -272,7 +271,7 @@ class Local:
         self._partitions = partitions
 
     def options(self) -> dict[str, str | int]:
-        """The folder."""
+        """The adapter's options: the folder of the queue."""
         return {"path": str(self._folder), "partitions": self._partitions}
 
     def create_topic(self, name: str, partitions: int) -> None:
@@ -286,7 +285,7 @@ class Local:
         """Nothing to stop."""
 
     def kill(self) -> None:
-        """There is no process."""
+        """Refuse: the local queue has no process of its own."""
         raise PartError("the local queue has no process of its own")
 
     freeze = thaw = kill

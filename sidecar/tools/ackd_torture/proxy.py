@@ -59,7 +59,6 @@ class Proxy:
         self._moving.clear()
 
     async def heal(self) -> None:
-        """End every fault."""
         self._moving.set()
         if self._server is None:
             await self.start()

@@ -68,7 +68,7 @@ def as_json(verdict: Verdict, about: Mapping[str, object]) -> dict[str, object]:
 
 
 def save(path: Path, verdict: Verdict, about: Mapping[str, object]) -> None:
-    """Write the JSON."""
+    """Write the verdict and the facts of the run to a JSON file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(as_json(verdict, about), indent=2) + "\n")
 

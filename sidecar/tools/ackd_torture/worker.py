@@ -29,7 +29,7 @@ async def _work(plan: Plan) -> None:
 
 
 def main() -> None:
-    """Work until killed."""
+    """Receive and settle as the arguments say, until this process is killed."""
     facts = msgspec.json.decode(sys.argv[1])
     facts["folder"] = Path(facts["folder"])
     # Started again after a kill it is another client: its calls are counted from 1 again.

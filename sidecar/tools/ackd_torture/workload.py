@@ -146,7 +146,7 @@ class Workload:
         )
 
     async def _fill(self, session: aiohttp.ClientSession) -> None:
-        """Publish the backlog."""
+        """Publish messages before the run, so that it begins with a backlog."""
         plan = self.plan
         name = f"{plan.name}-backlog"
         client = self._client(session, name)

@@ -117,6 +117,6 @@ def count(name: str) -> Column:
 
 
 def bucket_of(column: str) -> Column:
-    """`histogram.bucket` in Spark."""
+    """Column with the histogram bucket of a value: `histogram.bucket` in Spark."""
     inside = F.floor(F.log2(F.col(column)) * STEPS + NUDGE).cast("int")
     return F.when(F.col(column) < 1, F.lit(ZERO)).otherwise(inside)

@@ -27,7 +27,7 @@ VERDICTS: Final = {
 
 
 def as_html(report: Report) -> str:
-    """The whole page."""
+    """Render a report as one HTML page that needs no other file."""
     style = resources.files("ackd_reports.render").joinpath("style.css").read_text("utf-8")
     period = f"{_time(report['period']['since'])} to {_time(report['period']['until'])} UTC"
     sections = [
@@ -86,7 +86,7 @@ def _table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]])
 
 
 class _Raw(str):
-    """HTML made here."""
+    """Text that is HTML already: it is not escaped again."""
 
     __slots__ = ()
 

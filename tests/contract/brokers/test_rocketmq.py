@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from ackd_testing import (
+    BrokerSideAcksContract,
     ConnectionContract,
     FetchContract,
     GroupContract,
     Lab,
-    OwnAcksContract,
     ProgressContract,
     PublishContract,
 )
@@ -70,7 +70,7 @@ class TestGroup(GroupContract):
     """See the contract."""
 
 
-class TestOwnAcks(OwnAcksContract):
+class TestBrokerSideAcks(BrokerSideAcksContract):
     """See the contract."""
 
 

@@ -13,7 +13,14 @@ import pytest
 
 from ackd.core.dedup_window import SeenEntry
 from ackd.core.origin import Origin
-from ackd.core.outbox import Asking, Bounds, Keep, Post, Posting, SendResult
+from ackd.core.outbox import (
+    Bounds,
+    EnqueueRequest,
+    NewMessage,
+    ResultRetention,
+    SendResult,
+    TakeRequest,
+)
 from ackd.core.record.operations import FinishOrigin, Gap, MoveToRetry, Op
 from ackd.core.record.protocol import CallStatus, Finish, ItemTexts
 from ackd.core.record.transitions import Verb
@@ -166,15 +173,20 @@ async def business_key(store: Store) -> float:
     return each.size / COUNT
 
 
-async def outbox_of(store: Store, body: bytes, ticket: bytes = b"") -> str:
-    """A full outbox; its name. With `ticket` each message is a request of its own."""
+async def outbox_of(store: Store, body: bytes, idempotency_key: bytes = b"") -> str:
+    """A full outbox; its name. With `idempotency_key` each message is a request of its own."""
     name = f"capacity-{uuid4()}"
     bounds = Bounds(COUNT, 1 << 30, 3_600_000)
     for start in range(0, COUNT, CALL):
         numbers = range(start, start + CALL)
-        posts = [Post(ticket and b"%s-%08d" % (ticket, n), (Posting(0, body),)) for n in numbers]
-        posted = await store.outboxes.post(name, posts, bounds)
-        assert all(each.first for each in posted)
+        requests = [
+            EnqueueRequest(
+                idempotency_key and b"%s-%08d" % (idempotency_key, n), (NewMessage(0, body),)
+            )
+            for n in numbers
+        ]
+        enqueued = await store.outboxes.enqueue(name, requests, bounds)
+        assert all(each.first for each in enqueued)
     return name
 
 
@@ -192,15 +204,15 @@ async def outbox_message(store: Store) -> float:
 async def outbox_result(store: Store) -> float:
     """What is left of a message that was sent."""
     name = await outbox_of(store, bytes(BODY))
-    keep = Keep(3_600_000, COUNT, 3_600_000)
+    keep = ResultRetention(3_600_000, COUNT, 3_600_000)
     result = write_stored(Stored("orders", 3, 2_101_000), in_doubt=False)
     term = 0
     for seq in range(1, COUNT // CALL + 1):
-        load = await store.outboxes.take(name, Asking("a", term, seq, 60_000), CALL, 1 << 30)
-        term = load.term
-        sent = [SendResult(parcel.number, result) for parcel in load.parcels]
+        answer = await store.outboxes.take(name, TakeRequest("a", term, seq, 60_000), CALL, 1 << 30)
+        term = answer.term
+        sent = [SendResult(taken.number, result) for taken in answer.messages]
         assert len(sent) == CALL
-        assert await store.outboxes.done(name, "a", load.term, 60_000, sent, keep)
+        assert await store.outboxes.done(name, "a", answer.term, 60_000, sent, keep)
     return (await outbox_size(store, name)) / COUNT
 
 

@@ -46,7 +46,7 @@ OTHER = (2, 71)
 async def send(owner: Owner, offset: int) -> OpResult:
     """Send it back, its copy is stored, its place in the window is finished."""
     sent = await owner.one(MoveToRetry(offset, 1))
-    assert (sent.outcome, sent.state) == (Outcome.SENT, State.SENDING)
+    assert (sent.outcome, sent.state) == (Outcome.SENT, State.MOVING)
     finish = FinishOrigin(offset, sent.fence, owner.rollback_epoch, Finish.SENT)
     assert (await owner.one(finish)).outcome is Outcome.DONE
     assert (await owner.one(finish)).outcome is Outcome.FINISHED
@@ -146,7 +146,7 @@ async def test_sending_is_the_commit_point_and_is_read_by_the_next_owner(store: 
     new = Owner(store, owner.key, name="other#1")
     (slot,) = (await new.open()).slots
     assert (slot.state, slot.fence, slot.rollback_epoch) == (
-        State.SENDING,
+        State.MOVING,
         sent.fence,
         owner.rollback_epoch,
     )
@@ -210,7 +210,7 @@ async def test_a_claim_of_what_the_record_does_not_know(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
     await owner.call(Gap(0, 10))
-    unknown = OpResult(Outcome.SENT, State.SENDING, 1, 1 << 50, 0, 0, late=False)
+    unknown = OpResult(Outcome.SENT, State.MOVING, 1, 1 << 50, 0, 0, late=False)
     forgotten = owner.rollback_epoch ^ 1
     assert (await claim(owner, 5, unknown)).outcome is Outcome.REFUSED
     assert (await claim(owner, 5, unknown, counted=False)).outcome is Outcome.LOST
@@ -291,7 +291,7 @@ async def test_r10_a_forgotten_origin_record_is_written_again(store: Store) -> N
         await owner.call(ReplayAck(2), again(2))
         await owner.foreign(RestoreClaimed(3, generation, 7, 1, CopyRef(1, 9)))
         await owner.call(RestoreMoved(4, generation, 7, 1))
-    sent = OpResult(Outcome.SENT, State.SENDING, 1, generation, 0, 0, late=False)
+    sent = OpResult(Outcome.SENT, State.MOVING, 1, generation, 0, 0, late=False)
     assert (await owner.one(leases[0])).outcome is Outcome.ACKED  # in the origin record, late
     assert (await claim(owner, 1, sent)).outcome is Outcome.FINISHED
     assert (await claim(owner, 2, sent)).outcome is Outcome.FINISHED
@@ -299,7 +299,7 @@ async def test_r10_a_forgotten_origin_record_is_written_again(store: Store) -> N
     assert (await claim(owner, 3, sent, (1, 9))).outcome is Outcome.CLAIMED
     assert (await claim(owner, 3, sent, (1, 8))).outcome is Outcome.REFUSED
     slots = (await owner.open(again=True)).slots
-    assert [(s.offset, s.state, s.fence) for s in slots] == [(4, State.SENDING, generation)]
+    assert [(s.offset, s.state, s.fence) for s in slots] == [(4, State.MOVING, generation)]
 
 
 async def test_r10_an_ack_at_origin_record_is_remembered_without_the_origin_record(
@@ -320,7 +320,7 @@ async def test_r10_an_ack_at_origin_record_is_remembered_without_the_origin_reco
             RestoreMoved(at, generation, 7, 1, stored=True, released=True),
         )
         await owner.foreign(*(ops[each] for each in order))
-        told = OpResult(Outcome.SENT, State.SENDING, 1, generation, 0, 0, late=False)
+        told = OpResult(Outcome.SENT, State.MOVING, 1, generation, 0, 0, late=False)
         assert (await claim(owner, at, told)).outcome is Outcome.FINISHED
         again = lease._replace(offset=at)
         assert (await owner.one(again)).outcome is Outcome.ALREADY_ACKED

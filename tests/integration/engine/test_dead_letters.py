@@ -87,7 +87,7 @@ def names(messages: Sequence[Delivery | DeadView]) -> list[str]:
 
 
 async def test_r29_all_are_redriven_once_with_a_fresh_budget(place: Place) -> None:
-    sidecar = await place.start(attempts_max=1)
+    sidecar = await place.start(attempts_max=2)
     assert await listed(sidecar) == []
     dead = await dead_letter(sidecar, 25, headers=(("own", b"yes"), ("old", b"1")))
     letters = await listed(sidecar, limit=7)

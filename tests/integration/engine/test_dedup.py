@@ -86,7 +86,7 @@ async def test_a_repeat_is_settled_and_two_in_flight_are_both_delivered(together
 
 async def test_what_was_not_acked_hides_nothing(together: Together) -> None:
     """R18, S1: failed, expired and dead messages make no entry; a late ack of a lost lease too."""
-    one = await together.start("one", dedup=BY_HEADER, lease_ms=300, attempts_max=0)
+    one = await together.start("one", dedup=BY_HEADER, lease_ms=300, attempts_max=1)
     await publish(one, "dead", "lost")
     dead, lost = await one.collect(2)
     await settle(one, SettleVerb.DEAD, dead)

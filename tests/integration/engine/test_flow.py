@@ -139,7 +139,7 @@ async def test_live_settings_outlive_sidecars_and_null_takes_them_back(together:
     two = await together.start("two", lease_ms=40_000)
     await two.publish(1)
     [message] = (await two.receive()).messages
-    assert message.attempts_max == 4
+    assert message.attempts_max == 3
     assert message.deadline_ms > time.time_ns() // 1_000_000 + 41_000
     view = await two.runtime.configure(NAME, {"lease_ms": None})
     assert (view.settings["lease_ms"], view.settings["attempts_max"]) == (40_000, 3)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Producer
 
-from ackd.engine.control import gauges, stable_offset_lag
+from ackd.engine.control import partition_gauges, stable_offset_lag
 from tests.integration.engine.conftest import NAME, Sidecar, StartSidecar
 from tests.support.kafka import Kafka
 from tests.support.wait import wait_until_async
@@ -20,7 +20,7 @@ async def test_r33_an_open_transaction_is_named(
     topic: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gauges, "END_MS", 200)
+    monkeypatch.setattr(partition_gauges, "END_MS", 200)
     monkeypatch.setattr(stable_offset_lag, "SHOWN_MS", 500)
     name = topic()
     settings = {"bootstrap.servers": kafka.bootstrap, "transactional.id": name, "log_level": 0}

@@ -94,3 +94,13 @@ async def test_what_a_sidecar_keeps_that_broadcasts_is_not_left_over(together: T
     found = await inventory(together, replace(one.runtime.settings, subscriptions={NAME: plain}))
     assert {row.orphan.partition(",")[0] for row in found.rows} == {"it is of one"}
     assert found.orphans == [f"{NAME}@one"]
+
+
+async def test_subscriptions_of_one_queue_are_all_asked(together: Together) -> None:
+    """A broker that several subscriptions use is connected once."""
+    one = await together.start("one")
+    settings = one.runtime.settings
+    two = {NAME: settings.subscriptions[NAME], "second": settings.subscriptions[NAME]}
+    found = await ask_brokers(replace(settings, subscriptions=two))
+    assert [known.error for known in found.values()] == ["", ""]
+    assert all(together.topic in known.topics.values() for known in found.values())

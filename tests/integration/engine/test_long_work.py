@@ -109,7 +109,7 @@ async def test_i4_a_change_of_the_time_takes_effect_at_once(shop: Shop) -> None:
 
 
 async def test_r28_uncounted_give_backs_count_after_a_hundred(shop: Shop) -> None:
-    worker = await shop.start(attempts_max=1, retry_topic=False)
+    worker = await shop.start(attempts_max=2, retry_topic=False)
     await worker.publish(1)
     for _ in range(RELEASES_MAX):
         message = await worker.one(lease_ms=60_000)
@@ -137,7 +137,7 @@ async def fail(worker: Worker, count: int) -> None:
 
 async def test_the_breaker_holds_all_but_trials_until_one_is_acked(shop: Shop) -> None:
     worker = await shop.start(
-        circuit_breaker_failures=5, circuit_breaker_trial_ms=1_000, attempts_max=2
+        circuit_breaker_failures=5, circuit_breaker_trial_ms=1_000, attempts_max=3
     )
     await worker.publish(20)
     in_time = await worker.one(lease_ms=60_000)

@@ -14,7 +14,7 @@ from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, SettleResult
 from ackd.config.address import TcpAddress
 from ackd.config.schema import BrokerSettings, ServerSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
-from ackd.engine.control import gauges
+from ackd.engine.control import partition_gauges
 from ackd.engine.runtime import Runtime
 from ackd.http.listen import Listener
 from ackd.telemetry import log
@@ -33,6 +33,7 @@ VALUE = b"x" * 100
 
 # What a healthy workload has none of; 0 or no series at all.
 NOTHING = {
+    *("ackd_peers_connected", "ackd_peer_handshakes_refused_total", "ackd_peer_bytes_total"),
     *("ackd_publish_retries_total", "ackd_external_commits_total", "ackd_vanished_total"),
     *("ackd_messages_expired_by_retention_total", "ackd_store_data_lost_total"),
     *("ackd_http_refused_connections_total", "ackd_log_lines_dropped_total"),
@@ -326,7 +327,7 @@ async def test_the_lag_counts_what_is_not_fetched_yet(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I8 lets fetching pause: the backlog behind it is read from the log's end."""
-    monkeypatch.setattr(gauges, "END_MS", 200)
+    monkeypatch.setattr(partition_gauges, "END_MS", 200)
 
     async def paused() -> bool:
         return await desk.told("ackd_ready", NAME) >= 5

@@ -110,7 +110,7 @@ async def test_i6_a_partition_blocks_behind_its_head_and_nothing_is_sent_back(
 
 
 async def test_i6_attempts_that_are_used_up_free_the_key(place: Place) -> None:
-    sidecar = await ordered(place, "key", attempts_max=1, retry_delays_ms=(50,))
+    sidecar = await ordered(place, "key", attempts_max=2, retry_delays_ms=(50,))
     await publish(sidecar, "a", "a")
     for _ in range(2):
         (first,) = await sidecar.receive()
@@ -250,7 +250,7 @@ async def _until_free(sidecar: Sidecar) -> None:
 async def test_r19_a_blocked_key_that_fails_keeps_its_order_and_a_dead_letter_frees_it(
     place: Place,
 ) -> None:
-    sidecar = await blocking(place, attempts_max=2, retry_delays_ms=(2_500,))
+    sidecar = await blocking(place, attempts_max=3, retry_delays_ms=(2_500,))
     await publish(sidecar, "a", "a", "a")
     (first,) = await sidecar.receive()
     await sidecar.settle([first], SettleVerb.RETRY)  # longer than stuck_after: it leaves at once

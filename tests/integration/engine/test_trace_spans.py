@@ -91,7 +91,7 @@ async def until(check: Callable[[], bool], what: str) -> None:
 
 
 async def test_a_dead_letter_and_both_ways_of_its_redrive(shop: Shop) -> None:
-    worker = await shop.start(attempts_max=1)
+    worker = await shop.start(attempts_max=2)
     await worker.publish(2)
     first, origin = await worker.collect(2)
     assert (await worker.settle(first, SettleVerb.DEAD, reason="bad")).status == "dead"

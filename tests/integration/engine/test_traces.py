@@ -30,7 +30,7 @@ async def run(together: Together, sample: float) -> tuple[list[dict[str, Any]], 
     """
     folder = together.folder / "traces"
     together.traces = TraceSettings(files=True, folder=folder, flush_ms=20, sample=sample)
-    one, two = await together.pair(attempts_max=1)
+    one, two = await together.pair(attempts_max=2)
     await one.publish(COUNT)
     got = await one.collect_all(COUNT, two)
     told = Counter(each.id for each in got)

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.cimpl import NewTopic
 
 from ackd.api.messages import Delivery, SettleVerb, Status
-from tests.integration.engine.conftest import Sidecar, StartSidecar
+from tests.integration.engine.conftest import NAME, Sidecar, StartSidecar
 from tests.support.kafka import Kafka, KafkaNode, KafkaOptions
 from tests.support.kafka.fill import fill
 from tests.support.wait import wait_until_async
@@ -88,6 +88,8 @@ async def test_i1_new_messages_on_old_numbers_are_delivered_after_an_unclean_ele
     new = await collect(sidecar, NEW - KEPT)
     assert sorted(each.record.offset for each in new) == list(range(KEPT, NEW))
     assert {each.record.value for each in new} == {b"new"}
+    limits = (await sidecar.runtime.explain(NAME)).limits
+    assert not [each for each in limits if each.startswith("fetch/truncated")]  # it went on
     results = await sidecar.settle(late, SettleVerb.ACK)
     assert {each.status for each in results} <= {Status.LOST}
     await sidecar.settle(new, SettleVerb.ACK)

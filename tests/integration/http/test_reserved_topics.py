@@ -14,6 +14,7 @@ NAMES = [
     "ackd.retry.orders",
     "ackd.dead.orders",
     "ackd.retry.of-nobody",
+    "ackd.x",
     "__consumer_offsets",
     "__transaction_state",
 ]
@@ -34,7 +35,7 @@ def test_a_message_is_refused_in_every_way(sidecar: Sidecar, topic: str) -> None
 
 
 def test_names_that_only_look_alike_are_taken(sidecar: Sidecar) -> None:
-    for topic in ("ackd", "ackd.orders", "my.ackd.retry.orders", "_orders"):
+    for topic in ("ackd", "ackd-orders", "my.ackd.retry.orders", "_orders"):
         assert call(sidecar.port, "POST", f"/v1/topics/{topic}/messages", b"1")[0] == 201, topic
 
 
@@ -50,4 +51,7 @@ def test_a_dead_letter_topic_of_another_name_is_refused_too(tmp_path: Path) -> N
     assert "orders-failed" in reserved
     assert retry_topic(broker, "other", names["other"]).name in reserved
     assert "orders" not in reserved
+    assert not reserved.refuses("orders")
+    assert all(map(reserved.refuses, ("orders-failed", "ackd.x", "public/default/ackd.x")))
+    assert "ackd.x" not in reserved  # a redrive goes back to where another client wrote
     assert "public/default/ackd.retry.work" in reserved

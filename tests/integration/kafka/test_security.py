@@ -7,8 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
-from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError, ConfigError

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from ackd_adapters.rocketmq.client import EVERYTHING, Client, Held
 from ackd_adapters.rocketmq.config import RocketMQOptions
-from ackd_adapters.rocketmq.message import MessageIds, Parcel, Sent, Taken
+from ackd_adapters.rocketmq.message import MessageIds, MessageToSend, Sent, Taken
 from ackd_adapters.rocketmq.protocol.definition_pb2 import FilterExpression, MessageQueue
 from ackd_adapters.rocketmq.rpc import Rpc
 from ackd_adapters.rocketmq.session import Session, consumer_settings
@@ -36,8 +36,8 @@ class Bare:
 
     async def send(self, body: bytes, tag: str = "", group: str = "", due_ms: int = 0) -> Sent:
         """Send a message."""
-        parcel = Parcel(self.topic, body, tag=tag, group=group, due_ms=due_ms)
-        return await self.client.send(parcel, self._ids.make(now_ms()), now_ms(), "127.0.0.1")
+        outgoing = MessageToSend(self.topic, body, tag=tag, group=group, due_ms=due_ms)
+        return await self.client.send(outgoing, self._ids.make(now_ms()), now_ms(), "127.0.0.1")
 
     async def take(
         self,

@@ -1,6 +1,6 @@
 """A message of a transaction: stored, seen by nobody, then committed or taken back."""
 
-from ackd_adapters.rocketmq.message import MessageIds, Parcel, wire
+from ackd_adapters.rocketmq.message import MessageIds, MessageToSend, wire
 from ackd_adapters.rocketmq.protocol import service_pb2 as pb
 from ackd_adapters.rocketmq.protocol.definition_pb2 import (
     MessageType,
@@ -19,7 +19,9 @@ END = Method(
 
 async def transact(it: Bare, body: bytes, *, commit: bool) -> None:
     """One message and its end."""
-    message = wire(Parcel(it.topic, body), "", MessageIds().make(now_ms()), now_ms(), "127.0.0.1")
+    message = wire(
+        MessageToSend(it.topic, body), "", MessageIds().make(now_ms()), now_ms(), "127.0.0.1"
+    )
     message.system_properties.message_type = MessageType.TRANSACTION
     sent = await it.rpc.call(SEND, pb.SendMessageRequest(messages=[message]))
     ensure("send", sent.status)

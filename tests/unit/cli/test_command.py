@@ -110,7 +110,7 @@ def test_check_prints_what_is_in_effect_with_sources(tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert 'lease_ms = "45s"  # file' in lines
     assert 'drain_ms = "3s"  # env' in lines
-    assert "attempts_max = 16  # default" in lines
+    assert "attempts_max = 17  # default" in lines
     # What was printed is a configuration with the same meaning.
     again = tmp_path / "again.toml"
     again.write_text(done.stdout)

@@ -68,7 +68,7 @@ def test_serve_starts_and_stops_in_good_order(tmp_path: Path) -> None:
         finally:
             process.stop()
         log = [json.loads(line) for line in process.log_path.read_text().splitlines()]
-        assert log[-1]["message"] == "stopped"
+        assert log[-1]["message"] == "ackd has stopped"
 
 
 def test_an_address_in_use_is_told_in_one_line(tmp_path: Path) -> None:

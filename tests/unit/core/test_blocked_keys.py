@@ -69,7 +69,7 @@ def blocked_by(ledger: Ledger[Body], offset: int) -> int | None:
 
 def answer(ledger: Ledger[Body], offset: int, outcome: Outcome) -> None:
     """What MOVE_TO_RETRY came to."""
-    state = State.SENDING if outcome is Outcome.SENT else State.READY
+    state = State.MOVING if outcome is Outcome.SENT else State.READY
     ledger.send_back.sent(offset, result(outcome, state, 50 + offset), 7, T0_MS, T0_MS)
 
 
@@ -215,7 +215,7 @@ def test_who_is_behind_a_copy_that_is_elsewhere_asks_again_soon_and_others_late(
     ledger.tick(T0_MS)
     ledger.intake.fetched(1, [Body(0, rank=6), Body(1, rank=7)])
     assert ledger.drain() == [Claim(0)]
-    claimed(ledger, 0, Outcome.BEHIND, State.SENDING)
+    claimed(ledger, 0, Outcome.BEHIND, State.MOVING)
     assert ledger.tick(T0_MS + BEHIND_AGAIN_MS) == 1
     assert ledger.drain() == [Claim(0)]
     assert ledger.tick(T0_MS + IN_LINE_MS) == 1
@@ -236,14 +236,14 @@ def test_a_line_in_another_order_than_its_copies_comes_to_its_end() -> None:
     ledger = opened(copies=True)
     ledger.tick(T0_MS)
     ledger.intake.fetched(1, [Body(0, rank=5), Body(1, rank=7)])
-    claimed(ledger, 0, Outcome.BEHIND, State.SENDING)
+    claimed(ledger, 0, Outcome.BEHIND, State.MOVING)
     ledger.tick(T0_MS + IN_LINE_MS)
     assert Claim(1) in ledger.drain()
     claimed(ledger, 1, Outcome.DONE, State.WAITING)
     lease(ledger, 1)
     ledger.settled(1, Outcome.ACKED, 9, 0, T0_MS, T0_MS)
     assert ledger.drain() == [LeaveKeyQueue(1, "origin record of 7")]
-    claimed(ledger, 0, Outcome.BEHIND, State.SENDING)
+    claimed(ledger, 0, Outcome.BEHIND, State.MOVING)
     ledger.tick(T0_MS + IN_LINE_MS + BEHIND_AGAIN_MS)
     assert ledger.drain() == [Claim(0)]
 

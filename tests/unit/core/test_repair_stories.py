@@ -84,6 +84,15 @@ def test_after_a_failover_the_confirmed_acks_are_replayed() -> None:
     )  # fmt: skip
 
 
+def test_a_repair_that_was_not_written_is_made_again() -> None:
+    """R10, I7: with the watermark; without it messages below would be passed as if acked."""
+    play = Play() >> brings(0, 1, 2, 3) >> leases(4) >> replicates()
+    play >> acks(0, 1, 3) << "acked" >> writes() << 2 >> promotes()
+    lost = Repair([0, 1, 3], 2, [], [])
+    assert play >> opens("a", again=True) << lost >> opens("a", again=True) << lost
+    assert play >> repairs() << ["done"] * 4 >> writes() << 2 >> opens("a", again=True) << NOTHING
+
+
 def test_the_owner_hears_of_what_others_replay() -> None:
     """R10, R16: the rollback took an ack that another sidecar served, and its journal entry."""
     play = Play() >> brings(0, 1) >> leases(2) << [0, 1] >> replicates()

@@ -45,7 +45,7 @@ def test_only_acks_and_durable_copies_finish() -> None:
         (Phase.EXPIRED, Verb.ACK),
         (Phase.FORGOTTEN, Verb.ACK),
         (Phase.DEAD, Verb.FINISH),
-        (Phase.SENDING, Verb.FINISH),
+        (Phase.MOVING, Verb.FINISH),
     }
 
 
@@ -68,10 +68,10 @@ def test_whoever_works_on_a_message_is_not_disturbed_by_its_budget() -> None:
 
 
 def test_what_is_unfinished_and_not_given_up_is_sent_back() -> None:
-    """R2: SENDING is the commit point, there is no second one. READY only with its key (R19)."""
+    """R2: MOVING is the commit point, there is no second one. READY only with its key (R19)."""
     sent = {p for p in Phase if step(p, Verb.MOVE_TO_RETRY).changes}
     assert sent == {Phase.READY, Phase.LEASED, Phase.EXPIRED, Phase.WAITING, Phase.RELEASED}
-    assert not step(Phase.SENDING, Verb.MOVE_TO_RETRY).changes
+    assert not step(Phase.MOVING, Verb.MOVE_TO_RETRY).changes
 
 
 def test_late_settles_are_exactly_ack_and_extend() -> None:

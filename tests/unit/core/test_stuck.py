@@ -50,7 +50,7 @@ def lease(ledger: Ledger[Body], now_ms: int, lease_ms: int = 30_000, attempt: in
 
 def sent(fence: int) -> OpResult:
     """The store's answer to MOVE_TO_RETRY."""
-    return OpResult(Outcome.SENT, State.SENDING, 1, fence, 0, 0, late=False)
+    return OpResult(Outcome.SENT, State.MOVING, 1, fence, 0, 0, late=False)
 
 
 def test_a_head_that_was_handed_out_long_ago_is_sent_back_and_its_copy_asked_for() -> None:
@@ -136,7 +136,7 @@ def test_r3_a_wide_span_counts_once_the_head_is_old() -> None:
 
 
 def test_a_message_that_is_being_sent_is_sent_by_the_next_owner() -> None:
-    ledger = opened(SlotView(0, State.SENDING, 2, 0, 99, 7, 0, 5))
+    ledger = opened(SlotView(0, State.MOVING, 2, 0, 99, 7, 0, 5))
     assert not any(isinstance(each, SendBack) for each in ledger.drain())
     ledger.intake.fetched(1, [Body(0)])
     assert ledger.drain() == [SendBack(0, 99, 2)]

@@ -31,6 +31,10 @@ class ScriptedBroker(TestBroker):
             raise self.raises
         return [self._answer(message) for message in messages]
 
+    def fails(self, value: bytes, *failures: Failure) -> None:
+        """Messages of this value fail so, one after the other, and are stored then."""
+        self._left[value] = list(failures)
+
     def _answer(self, message: Outgoing) -> PublishResult:
         if left := self._left.get(message.value or b""):
             failure = left.pop(0)

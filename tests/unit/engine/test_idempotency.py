@@ -175,9 +175,25 @@ async def test_keys_are_bounded_and_room_comes_with_time() -> None:
     for number in range(3):
         await world.claim(replace(REQUEST, idempotency_key=f"k{number}"))
         world.clock.pass_ms(10)
-    with pytest.raises(PressureError):
+    with pytest.raises(PressureError) as refused:
         await world.claim()
+    assert refused.value.facts["retry_after_s"] == SETTINGS.idempotency_ms // 1000
     world.clock.pass_ms(SETTINGS.idempotency_ms - 30)
     await world.claim()
     with pytest.raises(PressureError):
         await world.claim(replace(REQUEST, idempotency_key="one more"))
+
+
+async def test_the_bound_counts_keys_and_a_repeat_is_answered_beyond_it() -> None:
+    """I8: repeats, and keys under which nothing was published, take no room."""
+    world = World(replace(SETTINGS, idempotency_max=2))
+    first, second = (replace(REQUEST, idempotency_key=name) for name in ("first", "second"))
+    await world.answers.end(await world.claim(first), [FIRST, SECOND])
+    for _ in range(5):
+        assert isinstance(await world.answers.begin(first, boxed=False), Published)
+    await world.answers.end(await world.claim(second), [BrokerError(), BrokerError()])
+    await world.answers.end(await world.claim(second), [FIRST, SECOND])
+    with pytest.raises(PressureError):
+        await world.claim()
+    for each in (first, second):
+        assert isinstance(await world.answers.begin(each, boxed=False), Published)

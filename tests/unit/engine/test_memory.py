@@ -19,6 +19,7 @@ from ackd.engine.base.replay_log import (
     UNOPENED_WAIT_MS,
     ReplayLog,
 )
+from ackd.errors import StoreError
 from ackd.store.flusher import Flusher, LedgerHandle
 from ackd.store.memory import Data, MemoryStore
 from tests.support.wait import wait_until_async
@@ -186,6 +187,47 @@ async def _changes_again(world: _World, store: _Refusing) -> None:
         await _more(store, replay)
         assert not replay.done()
         world.run = "run-3"
+
+
+def test_i2_a_replay_goes_on_when_the_store_was_away_before_it() -> None:
+    """R10: the same run is back, to which nobody replays again."""
+    world = _World()
+    world.run = ""
+    world.replay_log.acked(KEY, 0, [13])
+    asyncio.run(_is_back(world, _Refusing(world.data, run="run-2")))
+    assert list(world.data.records[KEY].finished.ranges(0)) == [(13, 14)]
+
+
+async def _is_back(world: _World, store: _Refusing) -> None:
+    async with _replaying(world, store) as replay:
+        world.run = "run-1"
+        await _more(store, replay)
+        await store.open(Open(KEY, "b#2", 4, 2, 0))
+
+
+def test_i2_a_replay_goes_on_when_the_store_was_away_in_its_middle() -> None:
+    """R10: between what is about origin records and the acks."""
+    world = _World()
+    world.store = _AwayOnce(world)
+    world.replay_log.acked_in_origin(KEY, 2, 0, [(11, 7)])
+    world.replay_log.acked(KEY, 0, [13])
+    assert world.replays() == [(11, 12), (13, 14)]
+
+
+class _AwayOnce(MemoryStore):
+    """Cut off behind the first replay; back, as the same run, behind one that failed."""
+
+    def __init__(self, world: _World) -> None:
+        super().__init__(world.data)
+        self._world = world
+
+    async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
+        if not self._world.run:
+            self._world.run = "run-1"
+            raise StoreError
+        if any(call.ops for call in calls):
+            self._world.run = ""
+        return await super().apply(calls)
 
 
 class _Refusing(MemoryStore):

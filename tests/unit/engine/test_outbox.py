@@ -64,7 +64,7 @@ class Sender:
         """As the runtime does it."""
         tasks = Tasks("test")
         tasks.start(self.place.find(self.broker), "place")
-        tasks.start(self.outbox.sender.run(), "sender")
+        tasks.start(self.outbox.run(), "sender")
         try:
             await asyncio.wait_for(self.place.known.wait(), 60)
             yield
@@ -72,15 +72,15 @@ class Sender:
             await self.outbox.stop()
             await tasks.stop()
 
-    async def accept(self, *messages: Outgoing, ticket: bytes = b"") -> list[int]:
-        accepted, _ = await self.outbox.accept(messages, ticket)
+    async def accept(self, *messages: Outgoing, idempotency_key: bytes = b"") -> list[int]:
+        accepted, _ = await self.outbox.accept(messages, idempotency_key)
         return [each.number for each in accepted]
 
     async def until(self, number: int, state: str) -> OutboxMessage:
         """Wait until the message is there; time stands still."""
 
         async def there() -> OutboxMessage | None:
-            found = await self.outbox.look(number)
+            found = await self.outbox.status(number)
             return found if found.state == state else None
 
         found = await wait_until_async(there, f"{number} to be {state}", interval_s=0.005)
@@ -165,7 +165,7 @@ async def test_what_the_broker_refuses_waits_for_an_operator() -> None:
         assert (await one.outbox.again(refused)).state == "waiting"
         await one.until(refused, "sent")
         with pytest.raises(UnknownOutboxMessageError):
-            await one.outbox.look(after + 1)
+            await one.outbox.status(after + 1)
     assert one.broker.sent == [[b"a1"], [b"a2"], [b"a1"]]
 
 
@@ -175,10 +175,10 @@ async def test_a_message_is_not_sent_before_it_is_due() -> None:
     async with one.running():
         late, now = await one.accept(out(b"late", delay_ms=5_000), out(b"now"))
         await one.until(now, "sent")
-        assert (await one.outbox.look(late)).due_ms == clock.wall_ms() + 5_000
+        assert (await one.outbox.status(late)).due_ms == clock.wall_ms() + 5_000
         clock.pass_ms(4_999)
         await one.until(await one_more(one), "sent")
-        assert (await one.outbox.look(late)).state == "waiting"
+        assert (await one.outbox.status(late)).state == "waiting"
         clock.pass_ms(1)
         await one.until(late, "sent")
 
@@ -273,9 +273,9 @@ async def test_a_repeat_with_its_ticket_is_accepted_once() -> None:
     one = Sender(TestClock(), ScriptedBroker())
     one.away = True
     async with one.running():
-        first, replayed = await one.outbox.accept([out(b"a"), out(b"b")], b"ticket")
+        first, replayed = await one.outbox.accept([out(b"a"), out(b"b")], b"key")
         assert not replayed
-        assert await one.outbox.accept([out(b"a"), out(b"b")], b"ticket") == (first, True)
+        assert await one.outbox.accept([out(b"a"), out(b"b")], b"key") == (first, True)
         assert metric(one.context, "ackd_outbox_accepted_total", broker="main") == 2
 
 
@@ -302,4 +302,4 @@ async def test_where_the_cluster_is_not_known_nothing_is_accepted() -> None:
     again = Sender(clock, ScriptedBroker(), store)
     again.up.clear()
     async with again.running():
-        assert (await again.outbox.look(number)).state == "sent"
+        assert (await again.outbox.status(number)).state == "sent"

@@ -150,7 +150,9 @@ async def _tries(clock: TestClock, bits: int) -> list[int]:
     return times_ms
 
 
-@pytest.mark.parametrize("topic", ["graves", "ackd.retry.work", "tenant/ns/ackd.dead.any"])
+@pytest.mark.parametrize(
+    "topic", ["graves", "ackd.retry.work", "ackd.x", "t/ns/ackd.dead.any", "t/ns/ackd.x"]
+)
 async def test_nobody_writes_where_only_copies_are(topic: str) -> None:
     """R25: also where the broker has namespaces; the rest of the batch goes."""
     world = World()

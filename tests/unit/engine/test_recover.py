@@ -56,7 +56,7 @@ def test_ranges_of_an_earlier_epoch_mean_nothing() -> None:
 def test_what_is_being_sent_back_keeps_its_origin_record_when_the_commit_passes_it() -> None:
     """R2, R10: an ADVANCE alone would end the lease that is forwarded there."""
     record = _record(leased=(11, 13, 15))
-    record.slots = [each._replace(state=State.SENDING) for each in record.slots[1:]]
+    record.slots = [each._replace(state=State.MOVING) for each in record.slots[1:]]
     assert open_below(15, record) == [ReplayFinished(13)]
 
 

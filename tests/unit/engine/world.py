@@ -7,11 +7,11 @@ told, and a broker that only has a name. Nothing here decides anything.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ackd.api.control import Cancel
+from ackd.api.control import Cancel, Pause
 from ackd.api.messages import Delivery
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import LedgerKey, TopicPartition
@@ -27,10 +27,12 @@ from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.members import MemberNote
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.delivery.circuit_breaker import CircuitBreaker
+from ackd.engine.delivery.dedup import Dedup
+from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition, Policy, Wiring
 from ackd.engine.settlement.notes import ProgressNotes
-from ackd.engine.settlement.settle import SettleSpans
+from ackd.engine.settlement.subscription_settles import SubscriptionSettles
 from ackd.errors import BrokerError, StoreError, StoreUnknownError
 from ackd.ports import (
     Capabilities,
@@ -246,23 +248,24 @@ class Events:
         self.seen: list[str] = []
         self.effects: list[Effect] = []
 
-    def _effect(self, partition: Partition, effect: Effect) -> None:
+    def note(self, partition: Partition, effect: Effect) -> None:
+        """Handle an effect."""
         del partition
         self.effects.append(effect)
 
     def wiring(self, *, confirmed: bool = True) -> Wiring:
-        def note(name: str) -> Any:
+        def event(name: str) -> Any:
             return lambda *_: self.seen.append(name)
 
         return Wiring(
             observers=(Partition.apply,),
-            effects=defaultdict(lambda: self._effect),
+            effects=defaultdict(lambda: self.note),
             performed=(),
-            ready=note("ready"),
-            reload=note("reload"),
-            lost=note("lost"),
-            due=note("due"),
-            blocked=note("blocked"),
+            ready=event("ready"),
+            reload=event("reload"),
+            lost=event("lost"),
+            due=event("due"),
+            blocked=event("blocked"),
             confirmed=lambda: confirmed,
         )
 
@@ -344,7 +347,16 @@ class World:
         self.notes = ProgressNotes(self.state, self.context, self.partitions)
         self.cancels = TestCancels()
         self.claims = TestClaims()
-        self.tracing: SettleSpans | None = None
+        self.settles = SubscriptionSettles(
+            self.state,
+            self.context,
+            self.partitions,
+            self.topics,
+            self.breaker,
+            self.cancels,
+            self.claims,
+            None,
+        )
 
     def sets(self, **settings: Any) -> None:
         """Settings in force from now on."""
@@ -360,6 +372,22 @@ class World:
         getattr(self.state.signals, signal).connect(lambda: heard.append(signal))
         return heard
 
+    def dispatcher(
+        self, dedup: Dedup | None = None, pauses: Callable[[], Sequence[Pause]] = list
+    ) -> Dispatcher:
+        """A dispatcher of this subscription. What it serves, and when, the test connects."""
+        return Dispatcher(
+            self.state,
+            self.context,
+            self.partitions,
+            self.membership,
+            self.membership.share,
+            self.notes,
+            self.breaker,
+            dedup,
+            pauses,
+        )
+
     # --- partitions
 
     async def owns(
@@ -370,9 +398,11 @@ class World:
         policy: Policy = PLAIN,
         wiring: Wiring | None = None,
         size: int = 10,
+        topic: tuple[str, bytes] = (TOPIC, TOPIC_ID),
     ) -> Partition:
-        """A partition of `orders` that this sidecar owns, with these messages fetched."""
-        tp, key = TopicPartition(TOPIC, number), LedgerKey("cluster", NAME, TOPIC_ID, number)
+        """A partition of `topic` that this sidecar owns, with these messages fetched."""
+        name, topic_id = topic
+        tp, key = TopicPartition(name, number), LedgerKey("cluster", NAME, topic_id, number)
         events = wiring or self.events.wiring()
         partition = Partition(tp, key, self.context, self.consumer, events, policy)
         asked = Open(key, self.partitions.me.text(), 1, 1, 0, create_at=0)

@@ -66,12 +66,12 @@ async def test_a_look(server: Running) -> None:
 
 
 async def test_a_redrive_as_the_engine_gets_it(server: Running, calls: Calls) -> None:
-    await give_up(server, *[{"json": number} for number in range(4)])
+    await give_up(server, *[{"json": number} for number in range(12)])
     begun = started(server, calls)
     body = {
         "filter": {"topic": "orders", "error": "boom", "before_ms": LATE_MS},
-        "max": 5,
-        "rate_per_s": 2,
+        "max": 12,
+        "rate_per_s": 1,
         "to": "origin",
         "set_headers": {"a": "1"},
         "remove_headers": ["b"],
@@ -84,7 +84,7 @@ async def test_a_redrive_as_the_engine_gets_it(server: Running, calls: Calls) ->
     request = call.args[0]
     assert request.kind is Kind.REDRIVE
     assert request.filter == DeadFilter(topic="orders", error="boom", before_ms=LATE_MS)
-    assert (request.max, request.rate_per_s, request.to) == (5, 2, To.ORIGIN)
+    assert (request.max, request.rate_per_s, request.to) == (12, 1, To.ORIGIN)
     assert (request.set_headers, request.remove_headers) == ((("a", "1"),), ("b",))
     async with server.admin.post(f"{BASE}:redrive", json={"ids": ["0-0"]}) as answer:
         assert answer.status == 409

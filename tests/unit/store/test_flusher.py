@@ -107,6 +107,25 @@ async def test_what_arrives_meanwhile_becomes_one_call_per_partition() -> None:
     assert [[len(c.ops) for c in calls] for calls in store.flushes] == [[1], [2, 2]]
 
 
+async def test_only_what_waits_is_amended() -> None:
+    """What was sent stays as it is, and so does what other handles have waiting."""
+    store = SlowStore()
+    flusher = Flusher(store)
+    async with running(flusher):
+        first, second = [await opened(flusher, key) for key in KEYS[:2]]
+        store.gate.clear()
+        futures = [flusher.submit(first, [grant(1)])]
+        await turns()
+        futures += [flusher.submit(handle, [grant(2), grant(3)]) for handle in (first, second)]
+        flusher.amend(first, lambda op: grant(op.offset + 10) if op.offset == 2 else op)
+        store.gate.set()
+        await asyncio.gather(*futures)
+    sent = [
+        (call.key.partition, [op.offset for op in call.ops]) for c in store.flushes for call in c
+    ]
+    assert sent == [(0, [1]), (0, [12, 3]), (1, [2, 3])]
+
+
 async def test_requests_of_one_turn_are_one_store_call() -> None:
     store = SlowStore()
     flusher = Flusher(store)

@@ -11,6 +11,7 @@ from ackd.telemetry.metrics import Metrics
 # What may stand in a label: names from the configuration, routes, words of our own.
 LABELS = {"subscription", "topic", "partition", "broker", "port", "route", "method", "status"} | {
     *("outcome", "kind", "do", "call", "reason", "decision", "version", "identity", "exporter"),
+    "direction",
 }
 
 

@@ -48,7 +48,7 @@ CAPABILITIES: Final = Capabilities(
 
 
 class RedisStreamBroker:
-    """See `ackd.ports.Broker`."""
+    """A connection to one Redis. `ackd.ports.Broker` says what each method does."""
 
     def __init__(self, name: str, options: RedisStreamOptions) -> None:
         self.name = name
@@ -64,7 +64,6 @@ class RedisStreamBroker:
         self._idle.set()
 
     async def start(self) -> None:
-        """See the port."""
         await self.cluster_id()
 
     async def cluster_id(self) -> str:
@@ -76,7 +75,6 @@ class RedisStreamBroker:
         return found.decode()
 
     def consumer(self, spec: ConsumerSpec) -> RedisStreamConsumer:
-        """See the port."""
         made = RedisStreamConsumer(self.server, spec)
         self._consumers.append(made)
         return made
@@ -106,7 +104,6 @@ class RedisStreamBroker:
         return [failed for _ in messages]
 
     async def partitions(self, topic: str) -> int | None:
-        """See the port."""
         found = await self.server.topic(topic)
         return None if found is None else found.partitions
 
@@ -122,11 +119,9 @@ class RedisStreamBroker:
             await self.server.client.hsetnx(self.server.key("topics"), topic, made.row())
 
     def dead_letter_topic(self, group: str) -> str:
-        """See the port."""
         return own_topics.dead_letter_topic(group)
 
     def retry_topic(self, group: str) -> str:
-        """See the port."""
         return own_topics.retry_topic(group)
 
     def conditions(self) -> list[Condition]:
@@ -134,7 +129,6 @@ class RedisStreamBroker:
         return []
 
     async def close(self) -> None:
-        """See the port."""
         for consumer in self._consumers:
             await consumer.close()
         self._consumers.clear()

@@ -49,20 +49,17 @@ class RedisStreamConsumer:
         self._member = Member(server, spec.group, name, self._find, self._tell)
 
     async def start(self) -> None:
-        """See the port."""
         self._check()
         if self._spec.joins and not self._joined:
             self._joined = True
             self._hold(asyncio.get_running_loop().create_task(self._member.run()))
 
     async def also(self, topic: str) -> None:
-        """See the port."""
         if topic not in self._topics:
             self._topics = (*self._topics, topic)
             self._member.look()
 
     async def events(self) -> list[ConsumerEvent]:
-        """See the port."""
         while True:
             self._check()
             found, self._events = self._events, []
@@ -74,7 +71,6 @@ class RedisStreamConsumer:
             await self._news.wait()
 
     def fetch_from(self, partition: TopicPartition, offset: int) -> int:
-        """See the port."""
         self.stop_fetch(partition)
         self._numbers += 1
         reading = Reading(self._server, partition, self._numbers, offset, self._news)
@@ -84,23 +80,19 @@ class RedisStreamConsumer:
         return self._numbers
 
     def stop_fetch(self, partition: TopicPartition) -> None:
-        """See the port."""
         reading = self._sessions.pop(partition, None)
         if reading is not None:
             reading.stop()
 
     def pause(self, partition: TopicPartition) -> None:
-        """See the port."""
         if partition in self._sessions:
             self._sessions[partition].pause()
 
     def resume(self, partition: TopicPartition) -> None:
-        """See the port."""
         if partition in self._sessions:
             self._sessions[partition].resume()
 
     async def topics(self) -> list[TopicInfo]:
-        """See the port."""
         self._check()
         return [
             TopicInfo(name, bytes.fromhex(topic.identity), topic.partitions)
@@ -110,7 +102,6 @@ class RedisStreamConsumer:
     async def committed(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, Committed]:
-        """See the port."""
         self._check()
         topics = await self._server.topics()
         found = dict.fromkeys(partitions, Committed(-1, ""))
@@ -128,7 +119,6 @@ class RedisStreamConsumer:
         return found
 
     async def commit(self, positions: Mapping[TopicPartition, Committed]) -> None:
-        """See the port."""
         self._check()
         topics = await self._server.topics()
         rows: list[str] = []
@@ -144,17 +134,14 @@ class RedisStreamConsumer:
             raise BrokerError("no member of the group")
 
     async def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """See the port."""
         self._check()
         return await self._server.range(await self._server.log(partition))
 
     async def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
-        """See the port."""
         self._check()
         return await self._server.offset_at(await self._server.log(partition), timestamp_ms)
 
     async def close(self) -> None:
-        """See the port."""
         if self._closed:
             return
         self._closed = True

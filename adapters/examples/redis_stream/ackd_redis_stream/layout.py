@@ -75,7 +75,7 @@ return 1
 
 
 class Topic(NamedTuple):
-    """A row of `topics`."""
+    """A topic as the hash `topics` has it: one row of text."""
 
     identity: str
     partitions: int
@@ -89,7 +89,6 @@ class Topic(NamedTuple):
         return cls(identity, int(partitions))
 
     def row(self) -> str:
-        """As it is kept."""
         return f"{self.identity}:{self.partitions}"
 
     def place(self, partition: int) -> str:
@@ -128,12 +127,12 @@ def record(entry_id: bytes, found: Mapping[bytes, bytes]) -> Record:
 
 
 def offset_of(entry_id: bytes) -> int:
-    """`0-<offset + 1>`."""
+    """Offset of a stream entry, whose id is `0-<offset + 1>`."""
     return int(entry_id.partition(b"-")[2]) - 1
 
 
 def entry_id(offset: int) -> str:
-    """The inverse of `offset_of`."""
+    """Stream entry id of an offset, the inverse of `offset_of`."""
     return f"0-{offset + 1}"
 
 

@@ -44,7 +44,7 @@ class Member:
         self._stopped = False
 
     async def run(self) -> None:
-        """Until `stop`."""
+        """Take part in the group until `stop`."""
         while not self._stopped:
             try:
                 await self._step()
@@ -63,11 +63,10 @@ class Member:
             self._look.clear()
 
     def look(self) -> None:
-        """Look now."""
+        """Look at the group now, and not only at the next beat."""
         self._look.set()
 
     def stop(self) -> None:
-        """End soon."""
         self._stopped = True
         self._look.set()
 

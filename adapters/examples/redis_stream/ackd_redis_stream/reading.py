@@ -46,7 +46,6 @@ class Reading:
         self._going.clear()
 
     def resume(self) -> None:
-        """End `pause`."""
         self._going.set()
         self._news.set()
 

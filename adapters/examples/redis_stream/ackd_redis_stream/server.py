@@ -39,7 +39,7 @@ class Server:
         return self._client
 
     def key(self, *parts: str | int) -> str:
-        """A key's name."""
+        """Name of a key: prefix and parts, joined by `:`."""
         return ":".join((self.options.prefix, *map(str, parts)))
 
     async def topics(self) -> dict[str, Topic]:
@@ -92,7 +92,7 @@ class Server:
             return await self.client.eval(text, len(keys), *keys, *arguments)
 
     async def close(self) -> None:
-        """Never raises."""
+        """Close the connection. Never raises."""
         self.closed = True
         with contextlib.suppress(RedisError, OSError):
             await self._client.aclose()

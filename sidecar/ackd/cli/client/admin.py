@@ -77,15 +77,15 @@ class Admin:
         self._connection.close()
 
     def get(self, path: Sequence[str], query: Mapping[str, str] | None = None) -> Json:
-        """Raises RefusedError, OSError."""
+        """Send a GET; the JSON answer. Raises RefusedError, OSError."""
         return self._ask("GET", path, query=query)
 
     def post(self, path: Sequence[str], body: Json) -> Json:
-        """Raises RefusedError, OSError."""
+        """Send a POST with a JSON body; the JSON answer. Raises RefusedError, OSError."""
         return self._ask("POST", path, json.dumps(body).encode())
 
     def delete(self, path: Sequence[str]) -> Json:
-        """Raises RefusedError, OSError."""
+        """Send a DELETE; the JSON answer. Raises RefusedError, OSError."""
         return self._ask("DELETE", path)
 
     def _ask(

@@ -16,7 +16,7 @@ from ackd.cli.figures import clean
 def add_arguments(parser: argparse.ArgumentParser, text: str) -> None:
     """Declare the subscription, `--json`, and where the sidecar is."""
     parser.add_argument("subscription", help=text)
-    parser.add_argument("--json", action="store_true", help="the answer as JSON")
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     endpoint.add_arguments(parser, "admin")
 
 

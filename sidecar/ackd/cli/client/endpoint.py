@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser, port: Port, *, several: bool 
         help=f"{port} port, say {example} or unix:/run/ackd.sock"
         + ("; may be given several times" if several else ""),
     )
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="bearer token for it")
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="file with the bearer token"
+    )
 
 
 def find(arguments: argparse.Namespace, port: Port) -> AdminEndpoint:
@@ -71,7 +73,7 @@ def find_all(arguments: argparse.Namespace, port: Port) -> list[AdminEndpoint]:
 
 
 def _token(file: Path | None) -> str:
-    """Raises ConfigError, OSError."""
+    """First line of the token file, empty without a file. Raises ConfigError, OSError."""
     if file is None:
         return ""
     try:
@@ -81,7 +83,7 @@ def _token(file: Path | None) -> str:
 
 
 def of_url(url: str, token: str = "") -> AdminEndpoint:
-    """Raises ConfigError."""
+    """Parse `--url`: an HTTP address, or `unix:` and a path. Raises ConfigError."""
     if url.startswith(UNIX) and len(url) > len(UNIX):
         return AdminEndpoint("http://localhost", url.removeprefix(UNIX), token)
     try:

@@ -22,9 +22,9 @@ from ackd.store.survey import FoundKeys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.add_argument("subscription", help="of this configuration")
-    parser.add_argument("--plan", action="store_true", help="only say what would happen, as JSON")
+    """Declare the arguments of `ackd adopt`."""
+    parser.add_argument("subscription", help="name of a subscription in the configuration")
+    parser.add_argument("--plan", action="store_true", help="only print what would happen, as JSON")
     common.add_config(parser)
 
 

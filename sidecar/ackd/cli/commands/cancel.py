@@ -12,21 +12,26 @@ PARTS = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    asking.add_arguments(parser, "which subscription")
+    """Declare the arguments of `ackd cancel`."""
+    asking.add_arguments(parser, "name of the subscription")
     parser.add_argument(
         "messages",
         nargs="+",
         metavar="MESSAGE",
-        help="as `ackd inflight` names them: orders/3/2101",
+        help="topic/partition/offset as `ackd inflight` prints it, say orders/3/2101",
     )
     parser.add_argument(
         "--then",
         choices=("dead", "ack"),
         default="dead",
-        help="to the dead letters (default), or done",
+        help="what becomes of them: dead letters (default), or acked",
     )
-    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for its worker")
+    parser.add_argument(
+        "--reason",
+        default="",
+        metavar="TEXT",
+        help="why; the application that holds the lease can read it",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -15,9 +15,11 @@ from ackd.config.show import as_toml
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Declare the arguments of `ackd check`."""
     common.add_config(parser)
-    parser.add_argument("--connect", action="store_true", help="also try the store and the brokers")
+    parser.add_argument(
+        "--connect", action="store_true", help="also connect to the store and the brokers"
+    )
     parser.add_argument("--quiet", action="store_true", help="do not print the settings in effect")
 
 

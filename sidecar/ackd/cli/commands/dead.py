@@ -23,35 +23,52 @@ Json = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Declare the arguments of `ackd dead`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = _action(actions, "list", "list dead letters")
-    listing.add_argument("--max", type=int, default=PAGE, metavar="N", help="how many; default 100")
-    listing.add_argument("--json", action="store_true", help="one JSON object a line")
-    peek = _action(actions, "peek", "show one with its content, as JSON")
-    peek.add_argument("id", help="as listed: 0-17")
+    listing.add_argument(
+        "--max", type=int, default=PAGE, metavar="N", help="list at most so many; default 100"
+    )
+    listing.add_argument("--json", action="store_true", help="print one JSON object per line")
+    peek = _action(actions, "peek", "print one dead letter with its body, as JSON")
+    peek.add_argument("id", help="id of the dead letter as `list` prints it, say 0-17")
     redrive = _action(actions, "redrive", "deliver dead letters again")
     _add_selection(redrive)
     redrive.add_argument(
         "--to",
         choices=("group", "origin"),
         default="group",
-        help="group (default): this group only; origin: their topic, so every group that reads it",
+        help="group (default): to this group only; origin: publish them to the topic that they "
+        "came from, where every group gets them",
     )
     redrive.add_argument(
-        "--set-header", action="append", default=[], metavar="NAME=VALUE", help="change a header"
+        "--set-header",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="set a header of the redriven messages",
     )
     redrive.add_argument(
-        "--remove-header", action="append", default=[], metavar="NAME", help="drop a header"
+        "--remove-header",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="remove a header of the redriven messages",
     )
-    purge = _action(actions, "purge", "forget dead letters; it can't be undone")
+    purge = _action(actions, "purge", "finish dead letters without delivery; this can't be undone")
     _add_selection(purge)
     purge.add_argument(
-        "--confirm", default="", metavar="NAME", help="the subscription's name again"
+        "--confirm",
+        default="",
+        metavar="NAME",
+        help="must be the subscription's name, as a safeguard",
     )
-    for name, text in (("status", "how far an operation is"), ("cancel", "stop an operation")):
+    for name, text in (
+        ("status", "show how far a redrive or purge is"),
+        ("cancel", "stop a redrive or purge"),
+    ):
         sub = actions.add_parser(name, help=text, allow_abbrev=False)
-        sub.add_argument("operation", help="its id")
+        sub.add_argument("operation", help="id of the operation, as it was printed")
         endpoint.add_arguments(sub, "admin")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(sub.format_usage() for sub in actions.choices.values())
@@ -59,29 +76,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
     sub: argparse.ArgumentParser = actions.add_parser(name, help=text, allow_abbrev=False)
-    sub.add_argument("subscription", help="whose dead letters")
+    sub.add_argument("subscription", help="name of the subscription")
     endpoint.add_arguments(sub, "admin")
     return sub
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ids", nargs="*", metavar="ID", help="these, as listed: 0-17")
-    parser.add_argument("--all", action="store_true", help="all of them, or all that fit")
-    parser.add_argument("--topic", metavar="NAME", help="that came from this topic")
-    parser.add_argument("--key", metavar="TEXT", help="with this key")
-    parser.add_argument("--reason", metavar="TEXT", help="whose reason contains this")
-    parser.add_argument("--error", metavar="TEXT", help="whose last error contains this")
+    parser.add_argument(
+        "ids", nargs="*", metavar="ID", help="take these, as `list` prints them, say 0-17"
+    )
+    parser.add_argument("--all", action="store_true", help="take all that fit the other options")
+    parser.add_argument("--topic", metavar="NAME", help="only those that came from this topic")
+    parser.add_argument("--key", metavar="TEXT", help="only those with this key")
+    parser.add_argument("--reason", metavar="TEXT", help="only those whose reason contains this")
+    parser.add_argument(
+        "--error", metavar="TEXT", help="only those whose last failure reason contains this"
+    )
     when = "2026-01-31T08:00:00Z, Unix ms, or how long ago (2h)"
     parser.add_argument(
-        "--after", type=argument_types.past_ms, metavar="TIME", help=f"dead since: {when}"
+        "--after",
+        type=argument_types.past_ms,
+        metavar="TIME",
+        help=f"only those dead-lettered at or after: {when}",
     )
     parser.add_argument(
-        "--before", type=argument_types.past_ms, metavar="TIME", help="dead before that"
+        "--before",
+        type=argument_types.past_ms,
+        metavar="TIME",
+        help="only those dead-lettered before; forms as in --after",
     )
-    parser.add_argument("--max", type=int, metavar="N", help="the most dead letters to take")
-    parser.add_argument("--rate", type=int, metavar="N", help="the most a second")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
-    parser.add_argument("--no-wait", action="store_true", help="print the operation and go")
+    parser.add_argument("--max", type=int, metavar="N", help="take at most so many")
+    parser.add_argument("--rate", type=int, metavar="N", help="handle at most so many per second")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would happen")
+    parser.add_argument(
+        "--no-wait",
+        action="store_true",
+        help="print the operation's id and do not wait for its end",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

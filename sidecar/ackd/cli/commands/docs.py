@@ -18,18 +18,18 @@ OWN_ADAPTERS = ("kafka", "local", "pulsar", "rocketmq")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.add_argument("page", choices=sorted(PAGES), help="which one")
+    """Declare the arguments of `ackd docs`."""
+    parser.add_argument("page", choices=sorted(PAGES), help="the page to print")
     parser.add_argument(
         "--adapters",
         choices=("own", "all"),
         default="own",
-        help="whose options `configuration` holds: those of ackd's own adapters, or all installed",
+        help="adapters whose options the page `configuration` has: ackd's own, or all installed",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the page."""
+    """Print the page to standard output."""
     names = adapter_names() if arguments.adapters == "all" else OWN_ADAPTERS
     print(PAGES[arguments.page](tuple(names)), end="")
     return exit_codes.DONE

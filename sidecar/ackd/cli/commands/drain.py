@@ -14,7 +14,7 @@ from ackd.cli.client.admin import Admin
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Declare the arguments of `ackd drain`."""
     endpoint.add_arguments(parser, "admin")
 
 

@@ -15,8 +15,8 @@ WIDTH = 200
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    asking.add_arguments(parser, "which subscription")
+    """Declare the arguments of `ackd explain`."""
+    asking.add_arguments(parser, "name of the subscription")
 
 
 def run(arguments: argparse.Namespace) -> int:

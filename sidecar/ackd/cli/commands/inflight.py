@@ -15,8 +15,8 @@ WIDTH = 200
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    asking.add_arguments(parser, "whose messages")
+    """Declare the arguments of `ackd inflight`."""
+    asking.add_arguments(parser, "name of the subscription")
     parser.add_argument(
         "--older",
         type=argument_types.duration_ms,
@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="only messages first delivered at least this long ago, say 5m",
     )
-    parser.add_argument("--max", type=int, default=100, metavar="N", help="how many; default 100")
+    parser.add_argument(
+        "--max", type=int, default=100, metavar="N", help="list at most so many; default 100"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

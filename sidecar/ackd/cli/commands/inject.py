@@ -25,7 +25,7 @@ LIFE_MS_MIN = 60_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Declare the arguments of `ackd inject`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     serving = actions.add_parser("serve", help="run the webhook", allow_abbrev=False)
     _add_config(serving)
@@ -34,58 +34,62 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--namespace",
         default=os.environ.get("POD_NAMESPACE", "ackd-system"),
         metavar="NAME",
-        help="where the Service is; default: POD_NAMESPACE",
+        help="namespace of the webhook's Service; default: POD_NAMESPACE, else ackd-system",
     )
-    serving.add_argument("--service", default="ackd-injector", metavar="NAME", help="its name")
+    serving.add_argument(
+        "--service", default="ackd-injector", metavar="NAME", help="name of that Service"
+    )
     serving.add_argument(
         "--webhook",
         default="ackd-injector",
         metavar="NAME",
-        help="the MutatingWebhookConfiguration whose caBundle is kept",
+        help="name of the MutatingWebhookConfiguration whose caBundle ackd writes",
     )
     serving.add_argument(
-        "--listen", default=":8443", metavar="ADDRESS", help="TLS, for the API server"
+        "--listen", default=":8443", metavar="ADDRESS", help="address for the API server (TLS)"
     )
     serving.add_argument(
         "--health-listen",
         default=":8080",
         metavar="ADDRESS",
-        help="plain HTTP, for probes and metrics",
+        help="address for probes and metrics (plain HTTP)",
     )
     serving.add_argument(
         "--tls-cert",
         type=Path,
         metavar="FILE",
-        help="a certificate of somebody else's; with it no caBundle is touched",
+        help="a certificate that you manage (PEM); ackd then makes none and writes no caBundle",
     )
-    serving.add_argument("--tls-key", type=Path, metavar="FILE", help="its key")
+    serving.add_argument("--tls-key", type=Path, metavar="FILE", help="key of --tls-cert (PEM)")
     serving.add_argument(
         "--cert-life",
         type=parse_duration,
         default=86_400_000,
         metavar="TIME",
-        help="how long a certificate of our own is valid; default 24h",
+        help="how long a certificate that ackd makes is valid; default 24h",
     )
     serving.add_argument(
         "--drain",
         type=parse_duration,
         default=5_000,
         metavar="TIME",
-        help="how long to answer on after SIGTERM; default 5s",
+        help="how long to go on answering after SIGTERM; default 5s",
     )
     serving.add_argument(
         "--look-for-old",
         type=parse_duration,
         default=300_000,
         metavar="TIME",
-        help="count pods with an older sidecar so often; 0: never; default 5m",
+        help="time between two counts of pods with an old sidecar; 0: never; default 5m",
     )
-    serving.add_argument("--no-events", action="store_true", help="write no events on owners")
+    serving.add_argument(
+        "--no-events", action="store_true", help="write no Kubernetes events about the pods' owners"
+    )
     trying = actions.add_parser(
-        "try", help="inject a pod in a JSON file and print it", allow_abbrev=False
+        "try", help="read a pod from a JSON file and print it with the sidecar", allow_abbrev=False
     )
     _add_config(trying)
-    trying.add_argument("pod", type=Path, help="a pod as JSON; - is standard input")
+    trying.add_argument("pod", type=Path, help="file with the pod as JSON; - reads standard input")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(sub.format_usage() for sub in actions.choices.values())
 
@@ -123,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> Options:
-    """Raises ConfigError."""
+    """Make the webhook's options out of the arguments. Raises ConfigError."""
     if (arguments.tls_cert is None) != (arguments.tls_key is None):
         raise ConfigError("--tls-cert and --tls-key go together")
     return Options(

@@ -16,8 +16,8 @@ TITLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    asking.add_arguments(parser, "whose progress")
+    """Declare the arguments of `ackd lag`."""
+    asking.add_arguments(parser, "name of the subscription")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -20,9 +20,9 @@ SHOWN = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Declare the arguments of `ackd lease`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    _action(actions, "show", "what has become of it; changes nothing")
+    _action(actions, "show", "print the state of the lease; changes nothing")
     for rule in SETTLES.values():
         sub = _action(actions, rule.do.value, rule.text[0].lower() + rule.text[1:].rstrip("."))
         for option in rule.options:
@@ -35,9 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
     sub: argparse.ArgumentParser = actions.add_parser(name, help=text, allow_abbrev=False)
     sub.add_argument(
-        "leases", nargs="+", metavar="LEASE", help="as received; - reads them, one a line"
+        "leases",
+        nargs="+",
+        metavar="LEASE",
+        help="lease token as received; - reads tokens from standard input, one per line",
     )
-    sub.add_argument("--json", action="store_true", help="one JSON object a line")
+    sub.add_argument("--json", action="store_true", help="print one JSON object per line")
     endpoint.add_arguments(sub, "data")
     return sub
 
@@ -94,22 +97,30 @@ def _body(arguments: argparse.Namespace) -> Json:
 
 
 def _delay(sub: argparse.ArgumentParser) -> None:
-    kind, text = argument_types.duration_ms, "default: by the schedule"
+    kind, text = (
+        argument_types.duration_ms,
+        "delay before the next delivery, say 30s; default: the retry schedule",
+    )
     sub.add_argument("--delay", dest="delay_ms", type=kind, metavar="TIME", help=text)
 
 
 def _lease(sub: argparse.ArgumentParser) -> None:
-    kind, text = argument_types.duration_ms, "from now; default: the subscription's lease"
+    kind, text = (
+        argument_types.duration_ms,
+        "new length of the lease from now, say 5m; default: the subscription's `lease_ms`",
+    )
     sub.add_argument("--lease", dest="lease_ms", type=kind, metavar="TIME", help=text)
 
 
 def _count(sub: argparse.ArgumentParser) -> None:
-    text = "this attempt does not count"
+    text = "do not count this attempt"
     sub.add_argument("--no-count", dest="count", action="store_const", const=False, help=text)
 
 
 def _reason(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--reason", metavar="TEXT", help="why, for people")
+    sub.add_argument(
+        "--reason", metavar="TEXT", help="why; ackd keeps it with the message for operators"
+    )
 
 
 _OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {

@@ -21,10 +21,10 @@ COLUMNS = ("namespace", "pod", "owner", "version", "state")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Declare the arguments of `ackd pods`."""
     add_access(parser)
     parser.add_argument(
-        "--namespace", default="", metavar="NAME", help="only there; default: everywhere"
+        "--namespace", default="", metavar="NAME", help="only pods of this namespace; default: all"
     )
     parser.add_argument(
         "--installed",
@@ -33,10 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"the injector's ConfigMap, which says what new pods get; default {INSTALLED}",
     )
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="a file with its injector.json instead"
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="a file with injector.json, instead of that ConfigMap",
     )
-    parser.add_argument("--old", action="store_true", help="only those that are older")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--old", action="store_true", help="only pods with an old sidecar")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -17,17 +17,27 @@ from ackd.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Declare the arguments of `ackd progress`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    _action(actions, "export", "print how far the group is, as JSON")
-    taking = _action(actions, "import", "take over an export, or RocketMQ's offsets.json")
-    taking.add_argument("file", type=Path, help="- reads standard input")
-    taking.add_argument(
-        "--overwrite", action="store_true", help="go back, too; else progress only increases"
+    _action(actions, "export", "print the group's progress as JSON")
+    taking = _action(
+        actions,
+        "import",
+        "set the group's progress from an export, or from RocketMQ's offsets.json",
     )
-    taking.add_argument("--broker", metavar="NAME", help="of an offsets.json: only its queues")
+    taking.add_argument("file", type=Path, help="file to read; - reads standard input")
     taking.add_argument(
-        "--any-topic", action="store_true", help="even if the topics were made again since"
+        "--overwrite",
+        action="store_true",
+        help="also move back; without it progress only moves ahead",
+    )
+    taking.add_argument(
+        "--broker", metavar="NAME", help="take only this broker's queues of an offsets.json"
+    )
+    taking.add_argument(
+        "--any-topic",
+        action="store_true",
+        help="also for topics that were deleted and made again since the export",
     )
     add_way(taking)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -36,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
     sub: argparse.ArgumentParser = actions.add_parser(name, help=text, allow_abbrev=False)
-    sub.add_argument("subscription", help="whose progress")
+    sub.add_argument("subscription", help="name of the subscription")
     endpoint.add_arguments(sub, "admin")
     return sub
 

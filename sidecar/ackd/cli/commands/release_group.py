@@ -34,16 +34,16 @@ RANGES_MAX = 100_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.add_argument("subscription", help="of this configuration")
-    parser.add_argument("--plan", action="store_true", help="only say what would happen, as JSON")
+    """Declare the arguments of `ackd release-group`."""
+    parser.add_argument("subscription", help="name of a subscription in the configuration")
+    parser.add_argument("--plan", action="store_true", help="only print what would happen, as JSON")
     parser.add_argument(
         "--copies",
         choices=("refuse", "leave", "origin"),
         default="refuse",
-        help="retry copies that no plain consumer would read: do nothing while there are any "
-        "(default), leave them unread, or publish them to their origin topic again, where every "
-        "group gets them",
+        help="what to do about retry copies, which plain consumers do not read: refuse while there "
+        "are any (default), leave them unread, or publish them to the topic that they came from, "
+        "where every group gets them",
     )
     parser.add_argument(
         "--drain",
@@ -54,7 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "sidecars (default 10m)",
     )
     parser.add_argument(
-        "--no-drain", action="store_true", help="do nothing while sidecars run, and do not wait"
+        "--no-drain",
+        action="store_true",
+        help="while sidecars run: refuse at once instead of waiting",
     )
     common.add_config(parser)
 

@@ -18,37 +18,47 @@ PAUSE_REASON = "ackd seek"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.add_argument("subscription", help="whose progress")
+    """Declare the arguments of `ackd seek`."""
+    parser.add_argument("subscription", help="name of the subscription")
     endpoint.add_arguments(parser, "admin")
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--to", choices=("earliest", "latest"), help="the begin or end of the log")
+    where.add_argument(
+        "--to", choices=("earliest", "latest"), help="to the first message, or behind the last one"
+    )
     where.add_argument(
         "--time",
         type=argument_types.time_ms,
         metavar="TIME",
-        help="2026-11-21T08:00:00Z, or Unix ms",
+        help="to the first message at or after this time: 2026-11-21T08:00:00Z, or Unix ms",
     )
     where.add_argument(
         "--position",
         action="append",
         type=argument_types.offset,
         metavar="TOPIC/PARTITION=OFFSET",
-        help="this partition to this offset; may be repeated, others stay as they are",
+        help="move only this partition, to this offset; may be given several times",
     )
     where.add_argument(
-        "--undo", action="store_true", help="to where it was before it was moved (24 h)"
+        "--undo",
+        action="store_true",
+        help="to where it was before the last move (kept for 24 hours)",
     )
     add_way(parser)
 
 
 def add_way(parser: argparse.ArgumentParser) -> None:
     """Declare the options that every command has which moves a group's progress."""
-    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would happen")
     parser.add_argument(
-        "--pause", action="store_true", help="pause the group before, and resume it afterwards"
+        "--pause",
+        action="store_true",
+        help="pause the group first (a move needs that), and resume it afterwards",
     )
-    parser.add_argument("--no-wait", action="store_true", help="print the operation and go")
+    parser.add_argument(
+        "--no-wait",
+        action="store_true",
+        help="print the operation's id and do not wait for its end",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

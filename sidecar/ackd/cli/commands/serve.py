@@ -16,7 +16,7 @@ LOG = logging.getLogger("ackd.cli")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Declare the arguments of `ackd serve`."""
     common.add_config(parser)
 
 

@@ -25,31 +25,36 @@ from ackd.store.survey import Survey
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Declare the arguments of `ackd store`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = _action(actions, "ls", "list records, sidecars' names and what is left over")
-    usage = _action(actions, "du", "bytes by subscription and kind")
-    removal = _action(actions, "rm", "remove records; without --yes it only says which")
+    usage = _action(actions, "du", "print bytes by subscription and kind of key")
+    removal = _action(actions, "rm", "remove records; without --yes it only prints which")
     for each in (listing, usage):
-        each.add_argument("--json", action="store_true", help="one JSON document")
+        each.add_argument("--json", action="store_true", help="print one JSON document")
     for each in (listing, removal):
         each.add_argument(
             "--no-broker",
             action="store_true",
-            help="don't ask brokers; then no topic counts as deleted",
+            help="do not ask brokers which topics exist; then no topic counts as deleted",
         )
     which = removal.add_mutually_exclusive_group(required=True)
     which.add_argument(
         "--orphans",
         action="store_true",
-        help="what nothing uses any more: as `ls` says, and names silent for an hour",
+        help="remove what nothing uses any more: what `ls` marks so, and sidecars without a "
+        "heartbeat for an hour",
     )
-    which.add_argument("--subscription", metavar="NAME", help="all records of a subscription")
-    removal.add_argument("--topic-id", default="", metavar="HEX", help="of this topic only")
+    which.add_argument(
+        "--subscription", metavar="NAME", help="remove all records of a subscription"
+    )
     removal.add_argument(
-        "--partition", type=int, default=-1, metavar="N", help="of this partition only"
+        "--topic-id", default="", metavar="HEX", help="only records of the topic with this id"
     )
-    removal.add_argument("--yes", action="store_true", help="do it")
+    removal.add_argument(
+        "--partition", type=int, default=-1, metavar="N", help="only records of this partition"
+    )
+    removal.add_argument("--yes", action="store_true", help="remove them")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(sub.format_usage() for sub in actions.choices.values())
 

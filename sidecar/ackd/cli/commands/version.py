@@ -11,8 +11,10 @@ from ackd.config.adapters import adapter_names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.add_argument("--all", action="store_true", help="with Python, platform and adapters")
+    """Declare the arguments of `ackd version`."""
+    parser.add_argument(
+        "--all", action="store_true", help="also print Python, platform and adapters"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ackd.config.adapters import find_adapter
-from ackd.config.schema import Settings
+from ackd.config.schema import BrokerSettings, Settings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.cluster.members import FORGET_MS, SILENT_MS, read_note
 from ackd.engine.ownership.broadcast import is_broadcast
@@ -95,13 +95,7 @@ class Inventory:
 
 async def ask_brokers(settings: Settings) -> dict[str, KnownNames]:
     """Ask the brokers about all subscriptions, each for `BROKER_S` at most. Never raises."""
-    brokers: dict[str, Broker | AckdError] = {}
-    for name, each in settings.brokers.items():
-        try:
-            adapter = await asyncio.to_thread(find_adapter, each.adapter)
-            brokers[name] = adapter.open(name, each.options)
-        except AckdError as error:
-            brokers[name] = error
+    brokers = {name: await _opened(name, each) for name, each in settings.brokers.items()}
     found = {}
     try:
         for name, subscription in settings.subscriptions.items():
@@ -120,8 +114,23 @@ async def ask_brokers(settings: Settings) -> dict[str, KnownNames]:
     return found
 
 
+async def _opened(name: str, settings: BrokerSettings) -> Broker | AckdError:
+    """Connect one broker, for all its subscriptions."""
+    try:
+        adapter = await asyncio.to_thread(find_adapter, settings.adapter)
+        broker = adapter.open(name, settings.options)
+    except AckdError as error:
+        return error
+    try:
+        async with asyncio.timeout(BROKER_S):
+            await broker.start()
+    except (AckdError, TimeoutError) as error:
+        await broker.close()
+        return error if isinstance(error, AckdError) else BrokerError("the broker does not answer")
+    return broker
+
+
 async def _known(broker: Broker, name: str, settings: SubscriptionSettings) -> KnownNames:
-    await broker.start()
     own = (retry_topic(broker, name, settings).name, dead_letter_topic(broker, name, settings).name)
     topics = {}
     # One by one, because a pattern never matches ackd's own topics.

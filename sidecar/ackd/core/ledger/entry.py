@@ -22,7 +22,7 @@ class EntryStatus(IntEnum):
     LEASED = 2
     WAITING = 3
     DEAD = 4
-    SENDING = 5
+    MOVING = 5
     CLAIMING = 6
     EXHAUSTED = 7
     PLACING = 8
@@ -35,7 +35,7 @@ STATUS_OF = {
     State.LEASED: EntryStatus.LEASED,
     State.WAITING: EntryStatus.WAITING,
     State.DEAD: EntryStatus.DEAD,
-    State.SENDING: EntryStatus.SENDING,
+    State.MOVING: EntryStatus.MOVING,
 }
 """The status of a message for each state of its slot; READY for every other state."""
 

@@ -137,7 +137,7 @@ class Intake(Generic[B]):
             entries.fill(offset, entry, record, spilled=spilled)
             if entry.status is EntryStatus.READY:
                 life.make_ready(offset, entry)
-            elif entry.status is EntryStatus.DEAD or entry.status is EntryStatus.SENDING:
+            elif entry.status is EntryStatus.DEAD or entry.status is EntryStatus.MOVING:
                 life.copy(offset, entry)
             elif entry.status is EntryStatus.WAITING:
                 self._bodies.waits(offset)
@@ -164,7 +164,7 @@ class Intake(Generic[B]):
                 life.order.gone(offset, None)
             if entry.status is EntryStatus.READY:
                 life.vanish(offset)
-            elif entry.status is EntryStatus.DEAD or entry.status is EntryStatus.SENDING:
+            elif entry.status is EntryStatus.DEAD or entry.status is EntryStatus.MOVING:
                 life.copy(offset, entry)
         entries.finish_range(start, end, reason)
         entries.advance()

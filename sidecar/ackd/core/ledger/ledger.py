@@ -68,7 +68,7 @@ class Ledger(Generic[B]):
         self.deadlines = Deadlines(life)
         self.grants = Grants(entries, life)
         self.intake = Intake(entries, life, self.bodies, self.claims)
-        self.confirmed = 0
+        self.confirmed = self._once_confirmed = 0
         self._opened_epoch = -1
 
     def _began_waiting(self, offset: int) -> None:
@@ -142,7 +142,7 @@ class Ledger(Generic[B]):
         return self._life.limits
 
     def mistakes(self) -> list[str]:
-        """Broken invariants: see `Entries.mistakes`."""
+        """List broken invariants in words: see `Entries.mistakes`."""
         return self._entries.mistakes()
 
     @property
@@ -197,9 +197,11 @@ class Ledger(Generic[B]):
         has to write for that.
         """
         entries = self._entries
-        before = Before(entries.by_offset, entries.finished, self.confirmed)
         same = self._opened_epoch == snapshot.epoch
         self._opened_epoch = snapshot.epoch
+        # Not what the last snapshot said: the repair for that one may not have been written.
+        self._once_confirmed = max(self._once_confirmed, self.confirmed) if same else 0
+        before = Before(entries.by_offset, entries.finished, self._once_confirmed)
         entries.restart(snapshot.watermark, snapshot.chunks)
         self.confirmed = snapshot.watermark
         self._life.timers.clear()
@@ -287,7 +289,7 @@ class Ledger(Generic[B]):
             entry.status is EntryStatus.DEAD and fence == entry.fence
         ):
             return  # the grant's own answer decides; a repeated `dead` stores no second copy
-        if entry.status is EntryStatus.SENDING:
+        if entry.status is EntryStatus.MOVING:
             return  # settled in its origin record, where its retry copy will find that
         self._life.seen(entry, fence, entry.attempt if attempt is None else attempt)
         if rollback_epoch is not None:

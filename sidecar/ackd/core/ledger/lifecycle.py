@@ -131,7 +131,7 @@ class Lifecycle(Generic[B]):
         entries.clock.saw(store_ms)
         if entry.status is EntryStatus.READY:
             self.make_ready(offset, entry)
-        elif entry.status is EntryStatus.DEAD or entry.status is EntryStatus.SENDING:
+        elif entry.status is EntryStatus.DEAD or entry.status is EntryStatus.MOVING:
             self.copy(offset, entry)
         elif entry.status is EntryStatus.WAITING and limits.used_up(entry):
             self.exhaust(offset, entry)

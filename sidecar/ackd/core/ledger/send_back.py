@@ -57,8 +57,8 @@ class Stuck(NamedTuple):
     key: int = 0
 
 
-_ON_ITS_WAY = frozenset({EntryStatus.SENDING, EntryStatus.DEAD, EntryStatus.EXHAUSTED})
-_LEFT = frozenset({EntryStatus.SENDING, EntryStatus.DEAD})
+_ON_ITS_WAY = frozenset({EntryStatus.MOVING, EntryStatus.DEAD, EntryStatus.EXHAUSTED})
+_LEFT = frozenset({EntryStatus.MOVING, EntryStatus.DEAD})
 
 
 class SendBackTracker(Generic[B]):
@@ -260,7 +260,7 @@ class SendBackTracker(Generic[B]):
                 key = self.key(offset)
                 if life.order is not None and key:  # stays blocked when the message has left
                     life.order.block(key)
-                if entry.status is EntryStatus.SENDING and entry.fence == result.fence:
+                if entry.status is EntryStatus.MOVING and entry.fence == result.fence:
                     return  # asked twice; its retry copy is being stored
                 known = (
                     entry.status is EntryStatus.LEASED
@@ -272,7 +272,7 @@ class SendBackTracker(Generic[B]):
                     lease if known else None,
                 )
                 entries.renew(entry, result.fence, rollback_epoch, result.attempt)
-                life.hold(offset, entry, State.SENDING, result.when_ms, store_ms, now_ms)
+                life.hold(offset, entry, State.MOVING, result.when_ms, store_ms, now_ms)
             case Outcome.FINISHED:
                 life.finish(offset)
                 entries.advance()
@@ -343,14 +343,14 @@ class SendBackTracker(Generic[B]):
             if sent.stored:
                 if entry is not None:
                     entries.uncount(entry)
-                    entry.status = EntryStatus.SENDING
+                    entry.status = EntryStatus.MOVING
                 self._life.finish(offset)
             elif not entries.over(offset) and (
-                entry is None or entry.status is not EntryStatus.SENDING
+                entry is None or entry.status is not EntryStatus.MOVING
             ):
                 if entry is None:
                     entry = Entry(None)
                     entries.add(offset, entry)
                 entries.renew(entry, sent.generation, sent.rollback_epoch, sent.attempt)
-                self._life.hold(offset, entry, State.SENDING, entry.when_ms, store_ms, now_ms)
+                self._life.hold(offset, entry, State.MOVING, entry.when_ms, store_ms, now_ms)
         return tuple(found)

@@ -1,4 +1,4 @@
-"""The ledger of a partition whose messages arrive in any order (`ackd.ports.own_acks`).
+"""The ledger of a partition whose messages arrive in any order (`ackd.ports.broker_side_acks`).
 
 There is no fetch position. A gap proves nothing, because the broker may hold the missing message
 back for a sidecar that died. So only its own ack finishes an offset, and the watermark stays at the

@@ -71,7 +71,7 @@ def decide(record: PartitionRecord, op: OriginOp, now_ms: int) -> OpResult:
 
 
 def send(record: PartitionRecord, op: MoveToRetry, slot: Slot, fences: Fences) -> None:
-    """Move the slot's lease state into a new origin record, and leave a SENDING slot whose fence is
+    """Move the slot's lease state into a new origin record, and leave a MOVING slot whose fence is
     the copy's generation.
     """
     generation = fences.of(op.number)
@@ -91,7 +91,7 @@ def forwarded(record: PartitionRecord, offset: int, phase: Phase) -> bool:
     if phase is Phase.GONE:
         odd = record.exceptions.get(offset)
         return odd is not None and odd[0] is Finish.SENT
-    return phase is Phase.SENDING
+    return phase is Phase.MOVING
 
 
 def decides(record: PartitionRecord, op: Settle, phase: Phase, now_ms: int) -> bool:
@@ -107,7 +107,7 @@ def decides(record: PartitionRecord, op: Settle, phase: Phase, now_ms: int) -> b
 
 def settle(record: PartitionRecord, op: Settle, now_ms: int) -> OpResult:
     """Settle a message in its origin record, by the same table. A claimed one never changes."""
-    there = State.FINISHED if record.over(op.offset) else State.SENDING
+    there = State.FINISHED if record.over(op.offset) else State.MOVING
     origin = record.origins.get(op.offset)
     if origin is None:
         unknown = there is State.FINISHED and op.offset not in record.exceptions
@@ -354,10 +354,10 @@ def restore(record: PartitionRecord, op: RestoreOp, now_ms: int) -> int:
             return 1
         return 0
     slot = record.slot(op.offset)
-    if slot.state is not State.SENDING or slot.fence < op.generation:
+    if slot.state is not State.MOVING or slot.fence < op.generation:
         record.slots[op.offset] = replace(
             slot,
-            state=State.SENDING,
+            state=State.MOVING,
             attempt=op.attempt,
             fence=op.generation,
             rollback_epoch=op.rollback_epoch,

@@ -71,7 +71,7 @@ def gap(record: PartitionRecord, op: Gap, now_ms: int) -> int:
             continue
         record.finished.add_range(start, offset)
         start = offset + 1
-        if record.phase(offset, now_ms) in (Phase.LEASED, Phase.DEAD, Phase.SENDING):
+        if record.phase(offset, now_ms) in (Phase.LEASED, Phase.DEAD, Phase.MOVING):
             kept += 1
         else:
             record.exceptions[offset] = (Finish(op.reason or Finish.VANISHED), now_ms)
@@ -146,7 +146,7 @@ def reset(record: PartitionRecord, position: int, now_ms: int) -> None:
     skipped = [
         offset
         for offset, slot in record.slots.items()
-        if offset < position and slot.state is State.SENDING and not record.over(offset)
+        if offset < position and slot.state is State.MOVING and not record.over(offset)
     ]
     record.slots = {
         offset: slot

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from ackd.core.bitmap import CHUNK_SHIFT
@@ -19,9 +20,22 @@ Item: TypeAlias = tuple[int, int, int, int, int, int, int, bool]
 use.
 """
 
-RELEASED = 2
-STORED = 1
-_ONE_CHUNK, _ALL_ORIGINS = 1, 2
+
+class ReplayWhat(IntEnum):
+    """What a REPLAY does: repeat a finish, remake a lost chunk, forget lost origin records."""
+
+    FINISH = 0
+    ONE_CHUNK = 1
+    ALL_ORIGINS = 2
+
+
+class MovedFlag(IntEnum):
+    """What the sidecar that moved a message knows of it, when it makes the origin record again."""
+
+    STORED = 1
+    """The copy is durable."""
+    RELEASED = 2
+    """The sidecar does not own the record any more."""
 
 
 class CopyRef(NamedTuple):
@@ -52,7 +66,7 @@ class Grant(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """What the holder of a lease asks for: ACK, RETRY, EXTEND, DEAD or RELEASE.
+    """What the holder of a lease asks for, by one of the verbs of `settles.SETTLES`.
 
     `fence`, `rollback_epoch`, `attempt`: the token's. `for_ms`: the delay of a RETRY, the new lease
     of an EXTEND, counted from now. `duplicate`: deduplication acks a repeat and must not remember
@@ -140,7 +154,7 @@ class MarkDead(Operation):
 class FinishOrigin(Operation):
     """Finish a message whose copy in the retry or dead-letter topic is durable.
 
-    `fence`, `rollback_epoch`: of the slot, DEAD or SENDING. `reason`: `protocol.Finish`.
+    `fence`, `rollback_epoch`: of the slot, DEAD or MOVING. `reason`: `protocol.Finish`.
     """
 
     verb: ClassVar[Verb] = Verb.FINISH
@@ -250,7 +264,7 @@ class RestoreMoved(Operation):
     released: bool = False
 
     def _item(self) -> Item:
-        flags = STORED * self.stored + RELEASED * self.released
+        flags = MovedFlag.STORED * self.stored + MovedFlag.RELEASED * self.released
         numbers = self.generation, self.rollback_epoch, self.attempt, self.key, flags
         return (Verb.RESTORE, self.offset, *numbers, True)
 
@@ -404,7 +418,7 @@ class RemakeChunk(Operation):
         return self.index << CHUNK_SHIFT
 
     def _item(self) -> Item:
-        return (Verb.REPLAY, self.offset, 0, 0, 0, _ONE_CHUNK, 0, True)
+        return (Verb.REPLAY, self.offset, 0, 0, 0, ReplayWhat.ONE_CHUNK, 0, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +432,7 @@ class ForgetOriginRecords(Operation):
     rollback_epoch: int
 
     def _item(self) -> Item:
-        return (Verb.REPLAY, 0, 0, self.rollback_epoch, 0, _ALL_ORIGINS, 0, True)
+        return (Verb.REPLAY, 0, 0, self.rollback_epoch, 0, ReplayWhat.ALL_ORIGINS, 0, True)
 
 
 OwnersOp: TypeAlias = MoveToRetry | MarkDead | FinishOrigin | PlaceCopy

@@ -88,7 +88,7 @@ class OpResult(NamedTuple):
         """Make a BEHIND: an earlier message of the key must finish first."""
         partition, place = first.copy or (0, -1)
         numbers = first.offset, place + 1, partition
-        return cls(Outcome.BEHIND, State.SENDING, 0, *numbers, late=False)
+        return cls(Outcome.BEHIND, State.MOVING, 0, *numbers, late=False)
 
     @property
     def blocked_by(self) -> BlockedBy:

@@ -65,7 +65,8 @@ class SettleRule:
     """One verb. `status`: what the caller is told when it counts. `text`: what it does, for the
     API's documentation and the command line. `options`: members of the request besides the lease.
     `failure`: the circuit breaker and `ackd top` count it as one. `push`: an application that is
-    called may answer with it (`Ackd-Do`). `span`: the `ackd.event` of its span.
+    called may answer with it (`Ackd-Do`). `span`: the `ackd.event` of its span, which has to be one
+    of `telemetry.spans.SpanEvent`.
     """
 
     do: SettleVerb

@@ -205,5 +205,5 @@ class Fences:
         return fence
 
 
-SETTLED_PHASES = (Phase.ACKED, Phase.GONE, Phase.DEAD, Phase.SENDING)
+SETTLED_PHASES = (Phase.ACKED, Phase.GONE, Phase.DEAD, Phase.MOVING)
 """Nobody is granted a message in one of these."""

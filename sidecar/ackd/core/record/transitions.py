@@ -22,7 +22,7 @@ class State(IntEnum):
     WAITING = 2
     RELEASED = 3
     DEAD = 4
-    SENDING = 5
+    MOVING = 5
     FINISHED = 9
 
 
@@ -34,7 +34,7 @@ class Phase(IntEnum):
     WAITING = 2
     RELEASED = 3
     DEAD = 4
-    SENDING = 5
+    MOVING = 5
     EXPIRED = 6
     ACKED = 7
     GONE = 8
@@ -122,7 +122,7 @@ TABLE: dict[tuple[Phase, Verb], TransitionStep] = {
     # Only when it is due; the record checks the time first.
     (Phase.WAITING, Verb.GRANT): TransitionStep(Outcome.GRANTED, State.LEASED),
     (Phase.DEAD, Verb.GRANT): _same(Outcome.REFUSED, State.DEAD),
-    (Phase.SENDING, Verb.GRANT): _same(Outcome.REFUSED, State.SENDING),
+    (Phase.MOVING, Verb.GRANT): _same(Outcome.REFUSED, State.MOVING),
     (Phase.ACKED, Verb.GRANT): _same(Outcome.FINISHED, State.FINISHED),
     (Phase.GONE, Verb.GRANT): _same(Outcome.FINISHED, State.FINISHED),
     # A live lease: everything counts.
@@ -148,12 +148,12 @@ TABLE: dict[tuple[Phase, Verb], TransitionStep] = {
     (Phase.ACKED, Verb.ACK): _same(Outcome.ALREADY_ACKED, State.FINISHED),
     # Its lease or its delay moves into an origin record, which decides settles from then on.
     # A message that was never delivered moves only if its key is blocked; the record checks first.
-    (Phase.READY, Verb.MOVE_TO_RETRY): TransitionStep(Outcome.SENT, State.SENDING),
-    (Phase.LEASED, Verb.MOVE_TO_RETRY): TransitionStep(Outcome.SENT, State.SENDING),
-    (Phase.EXPIRED, Verb.MOVE_TO_RETRY): TransitionStep(Outcome.SENT, State.SENDING),
-    (Phase.WAITING, Verb.MOVE_TO_RETRY): TransitionStep(Outcome.SENT, State.SENDING),
-    (Phase.RELEASED, Verb.MOVE_TO_RETRY): TransitionStep(Outcome.SENT, State.SENDING),
-    (Phase.SENDING, Verb.MOVE_TO_RETRY): _same(Outcome.SENT, State.SENDING),
+    (Phase.READY, Verb.MOVE_TO_RETRY): TransitionStep(Outcome.SENT, State.MOVING),
+    (Phase.LEASED, Verb.MOVE_TO_RETRY): TransitionStep(Outcome.SENT, State.MOVING),
+    (Phase.EXPIRED, Verb.MOVE_TO_RETRY): TransitionStep(Outcome.SENT, State.MOVING),
+    (Phase.WAITING, Verb.MOVE_TO_RETRY): TransitionStep(Outcome.SENT, State.MOVING),
+    (Phase.RELEASED, Verb.MOVE_TO_RETRY): TransitionStep(Outcome.SENT, State.MOVING),
+    (Phase.MOVING, Verb.MOVE_TO_RETRY): _same(Outcome.SENT, State.MOVING),
     (Phase.DEAD, Verb.MOVE_TO_RETRY): _same(Outcome.REFUSED, State.DEAD),
     (Phase.ACKED, Verb.MOVE_TO_RETRY): _same(Outcome.FINISHED, State.FINISHED),
     (Phase.GONE, Verb.MOVE_TO_RETRY): _same(Outcome.FINISHED, State.FINISHED),
@@ -163,7 +163,7 @@ TABLE: dict[tuple[Phase, Verb], TransitionStep] = {
     (Phase.RELEASED, Verb.MARK_DEAD): TransitionStep(Outcome.DEAD, State.DEAD),
     (Phase.LEASED, Verb.MARK_DEAD): _same(Outcome.HELD, State.LEASED),
     (Phase.DEAD, Verb.MARK_DEAD): _same(Outcome.DEAD, State.DEAD),
-    (Phase.SENDING, Verb.MARK_DEAD): _same(Outcome.REFUSED, State.SENDING),
+    (Phase.MOVING, Verb.MARK_DEAD): _same(Outcome.REFUSED, State.MOVING),
     (Phase.ACKED, Verb.MARK_DEAD): _same(Outcome.FINISHED, State.FINISHED),
     (Phase.GONE, Verb.MARK_DEAD): _same(Outcome.FINISHED, State.FINISHED),
     # A retry copy that has claimed its origin record gets a slot; one that has a slot keeps it.
@@ -177,7 +177,7 @@ TABLE: dict[tuple[Phase, Verb], TransitionStep] = {
     (Phase.GONE, Verb.PLACE_COPY): _same(Outcome.FINISHED, State.FINISHED),
     # The copy in the dead-letter or retry topic is durable: the owner finishes the original.
     (Phase.DEAD, Verb.FINISH): TransitionStep(Outcome.DONE, State.FINISHED),
-    (Phase.SENDING, Verb.FINISH): TransitionStep(Outcome.DONE, State.FINISHED),
+    (Phase.MOVING, Verb.FINISH): TransitionStep(Outcome.DONE, State.FINISHED),
     (Phase.ACKED, Verb.FINISH): _same(Outcome.FINISHED, State.FINISHED),
     (Phase.GONE, Verb.FINISH): _same(Outcome.FINISHED, State.FINISHED),
 }

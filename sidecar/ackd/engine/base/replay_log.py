@@ -224,25 +224,28 @@ class ReplayLog:
             _add(by_key, each.key, 0, each.ops())
 
     async def _replay_all(self, by_key: dict[LedgerKey, _Parts]) -> None:
-        now_ms = self._clock.monotonic_ms()
+        now_ms, run = self._clock.monotonic_ms(), self._run()
         # Side by side: a record that nobody has re-opened yet must not keep the others waiting.
-        await asyncio.gather(*(self._replay(key, parts, now_ms) for key, parts in by_key.items()))
+        replays = (self._replay(key, parts, now_ms, run) for key, parts in by_key.items())
+        await asyncio.gather(*replays)
 
-    async def _replay(self, key: LedgerKey, parts: _Parts, since_ms: int) -> None:
+    async def _replay(self, key: LedgerKey, parts: _Parts, since_ms: int, run: str) -> None:
         """Replay to one record: operations about origin records first, to the incarnation that had
         them.
         """
         for incarnation, ops in sorted(parts.items(), reverse=True):
             for start in range(0, len(ops), REPLAY_BATCH):
                 handle = LedgerHandle(key, incarnation=incarnation)
-                await self._send(handle, ops[start : start + REPLAY_BATCH], since_ms)
+                await self._send(handle, ops[start : start + REPLAY_BATCH], since_ms, run)
 
-    async def _send(self, handle: LedgerHandle, ops: list[Op], since_ms: int) -> None:
+    async def _send(self, handle: LedgerHandle, ops: list[Op], since_ms: int, run: str) -> None:
         """Send `ops`, which are as of `since_ms`, until the record accepts them.
 
         Ends when the server run changes once more, because all is repeated to the new run, too.
+        `run`: that of the server when the replay began, "" = the store was away, and its first run
+        after that counts: when a run is back that it had before, nobody repeats anything again.
         """
-        clock, tries, made_ms, run = self._clock, UNREPAIRED_TRIES, since_ms, self._run()
+        clock, tries, made_ms = self._clock, UNREPAIRED_TRIES, since_ms
         end_ms = since_ms + REPLAY_WAIT_MS
         while ops:
             try:
@@ -260,6 +263,7 @@ class ReplayLog:
             now_ms = clock.monotonic_ms()
             if not ops or now_ms >= min(end_ms, since_ms + UNOPENED_WAIT_MS):
                 return
+            run = run or self._run()
             if self._run() not in ("", run):
                 return
             late = now_ms >= since_ms + REPLAY_WAIT_MS

@@ -20,6 +20,6 @@ class RetryTimer:
         self.again_ms = 0
 
     def failed(self) -> None:
-        """Postpone the next try."""
+        """The try failed: the next one comes after a longer pause."""
         self._failures += 1
         self.again_ms = self._clock.monotonic_ms() + self._backoff.delay_ms(self._failures)

@@ -54,7 +54,7 @@ Held = Record | Stub
 
 
 class Spill(Protocol):
-    """Keeps bodies outside memory."""
+    """Keeps bodies of messages outside memory; each has a `Stub` in its place."""
 
     @property
     def taken(self) -> int: ...

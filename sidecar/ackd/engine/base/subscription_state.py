@@ -50,7 +50,7 @@ class Signals:
     `deliver`: the dispatcher may serve waiting receives. `room`: the memory in use has changed, so
     fetching may have to pause or resume. `timers`: deadlines must be checked again. `beat`: other
     sidecars should learn at once what has changed here. `policies`: the rules of the ledgers have
-    changed.
+    changed. `members`: a heartbeat has read what the other sidecars own.
     """
 
     deliver: Signal = field(default_factory=Signal)
@@ -58,6 +58,7 @@ class Signals:
     timers: Signal = field(default_factory=Signal)
     beat: Signal = field(default_factory=Signal)
     policies: Signal = field(default_factory=Signal)
+    members: Signal = field(default_factory=Signal)
 
 
 @dataclass(slots=True, eq=False)

@@ -13,7 +13,7 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.cluster.lease_keys import agree
-from ackd.engine.cluster.members import HEARTBEAT_MS, Rival, read_note, write_note
+from ackd.engine.cluster.members import HEARTBEAT_MS, Rival, write_note
 from ackd.engine.cluster.membership import POLL_MS, Membership
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
@@ -145,6 +145,7 @@ class Heartbeat:
         owned = partitions.keys()
         note.halted = "" if state.live.halt is None else state.live.halt.operation
         note.leased = partitions.leased()
+        note.ready = 0 if state.paused else partitions.held()[0]
         membership.describe(owned)
         me, clock, run = partitions.me, self._context.clock, self._context.store.run
         sent_ms = clock.monotonic_ms()
@@ -156,7 +157,7 @@ class Heartbeat:
             write_note(note),
         )
         if run == self._context.store.run:
-            membership.clock.seen(run, members.now_ms, sent_ms, clock.monotonic_ms())
+            membership.answered_by(run, members.now_ms, sent_ms)
         else:
             self._soon.set()  # unknown which run answered; the next heartbeat tells
         if members.superseded:
@@ -169,13 +170,11 @@ class Heartbeat:
         self._live.received(members.live, members.now_ms)
         await self._live.repair()
         beating_ms = clock.monotonic_ms() - self._beating_since_ms
-        membership.view.update(members, note.handed, beating_ms)
-        membership.share.received(membership.view, set(owned), clock.monotonic_ms())
-        notes = ((each.name, read_note(each.note).settings) for each in membership.view.alive)
-        membership.drift.look(notes, state.live.settings)
+        membership.heard(members, owned, beating_ms)
+        state.signals.members()
         self._rejoin()
         self._owner.settle_repairs()
-        for member in membership.view.forgettable(owned):
+        for member in membership.forgettable(owned):
             if member.name != me.name:
                 await self._context.store.forget(state.name, member.name, member.boot)
         orphans = membership.orphans()
@@ -202,7 +201,7 @@ class Heartbeat:
         """
         replay_log, name = self._context.replay_log, self._state.name
         await replay_log.replay(name)
-        while any(p.behind for p in self._partitions.owned.values()):  # noqa: ASYNC110 - many ends
+        while any(p.needs_reread for p in self._partitions.owned.values()):  # noqa: ASYNC110 - many ends
             await asyncio.sleep(POLL_MS / 1000)
         await replay_log.replay_let_go(name)  # others may have taken records before we read them
         if run == self._rejoining:
@@ -217,11 +216,16 @@ class Heartbeat:
         me = self._partitions.me
         there = any(each.name == me.name and each.boot == me.boot for each in members.members)
         if self._beaten and not there:
-            LOG.warning("%s: the store has lost our heartbeat", self._state.name)
+            LOG.warning(
+                "%s: the store lost this sidecar's heartbeat, so it may have lost other data, too",
+                self._state.name,
+            )
             self._agreed = False
         self._beaten = True
         if not self._agreed and await agree(self._context.store, self._context.keys):
-            LOG.warning("leases are signed with another sidecar's key from now on")
+            LOG.warning(
+                "the store lost the key of lease tokens: this sidecar takes another sidecar's key"
+            )
         self._agreed = True
         for partition in self._partitions.owned.values():
             partition.sign()
@@ -233,19 +237,22 @@ class Heartbeat:
         """
         health = self._state.health
         if self._rival is None:
-            LOG.error("another process has the same identity, %s", self._context.identity)
+            LOG.error(
+                "another process has the same identity, %s: this one delivers nothing until one of "
+                "them stops or gets another `identity`",
+                self._context.identity,
+            )
             self._rival = Rival()
         health.superseded = True
         self._owner.drop_all()
         now_ms = self._context.clock.monotonic_ms()
         if not self._rival.gone(members, self._context.identity, now_ms):
             return
-        LOG.warning("the other process with the identity %s has stopped", self._context.identity)
-        replayed_run = self._membership.replayed_run
-        await self.register()
-        self._membership.replayed_run = (
-            replayed_run  # what this process served is still to be replayed
+        LOG.warning(
+            "the other process with the identity %s has stopped: this one delivers again",
+            self._context.identity,
         )
+        await self.register()
         self._rival, health.superseded = None, False
         for tp in list(self._partitions.assigned):
             self._owner.take(tp)

@@ -39,7 +39,7 @@ class MemberNote(msgspec.Struct, omit_defaults=True):
     `run`: the server run to which it has replayed (R10); `left`: it has stopped cleanly, and others
     may take at once what it owned. `handed`: records that it gave away and that no sidecar owns
     yet. `leased`: messages that it has under lease. `halted`: it has let go of everything
-    for this operation.
+    for this operation. `peer`: where others reach it; `ready`: messages that it could grant now.
     """
 
     version: str = ""
@@ -49,6 +49,8 @@ class MemberNote(msgspec.Struct, omit_defaults=True):
     handed: list[str] = []
     leased: int = 0
     halted: str = ""
+    peer: str = ""
+    ready: int = 0
 
 
 def write_note(note: MemberNote) -> str:
@@ -64,7 +66,7 @@ def read_note(text: str) -> MemberNote:
         return MemberNote()
 
 
-def behind(member: Member) -> list[str]:
+def left_behind(member: Member) -> list[str]:
     """List the records a dead sidecar leaves: those it owned, and those it gave away without a new
     owner.
     """
@@ -147,7 +149,7 @@ class View:
             if self.now_ms - since_ms >= SILENT_MS and self.winner(text) == self.name
         }
         for member in self.dead:
-            for text in behind(member):
+            for text in left_behind(member):
                 if text in taken:
                     continue
                 if member.name == self.name or self.winner(text) == self.name:
@@ -167,7 +169,7 @@ class View:
         """
         taken = self.taken() | set(owned)
         sure = (m for m in self.dead if m.silent_ms > WITNESS_MS or read_note(m.note).left)
-        return [m for m in sure if taken.issuperset(behind(m)) or m.silent_ms > FORGET_MS]
+        return [m for m in sure if taken.issuperset(left_behind(m)) or m.silent_ms > FORGET_MS]
 
     def all_halted(self, operation: str) -> bool:
         """Whether no other sidecar grants: each has reported the halt, has stopped, or lost the

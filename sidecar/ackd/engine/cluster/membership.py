@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
-from ackd.engine.cluster.members import UNCONFIRMED_MS, MemberNote, View, behind, read_note
+from ackd.engine.cluster.members import UNCONFIRMED_MS, MemberNote, View, left_behind, read_note
 from ackd.engine.cluster.settings_drift import SettingsDrift
 from ackd.engine.cluster.store_clock import StoreClock
-from ackd.ports import Member
+from ackd.ports import Member, Members
 
 POLL_MS = 20
 HANDED_MAX = 10_000
@@ -41,9 +41,9 @@ class InFlightShare:
     def received(self, view: View, mine: set[str], now_ms: int) -> None:
         """After a heartbeat: count the records (as texts) and leases of the other sidecars."""
         taken = view.taken() | mine
-        left = [each for each in view.dead if not taken.issuperset(behind(each))]
+        left = [each for each in view.dead if not taken.issuperset(left_behind(each))]
         self._leased = sum(read_note(each.note).leased for each in [*view.alive, *left])
-        others = view.taken().union(view.handed, *(behind(each) for each in view.dead)) - mine
+        others = view.taken().union(view.handed, *(left_behind(each) for each in view.dead)) - mine
         self._others = len(others)
         self._totals.append((now_ms, len(mine) + len(others)))
         while self._totals and self._totals[0][0] < now_ms - REMEMBER_MS:
@@ -80,23 +80,30 @@ class Membership:
         self._confirmed_ms = 0
         self._received_ms = 0
 
+    def go_on(self, before: Membership) -> None:
+        """Go on for a subscription of this process that had to be built again: what it served is
+        still to be replayed if the store has failed over since.
+        """
+        self.replayed_run = before.replayed_run
+
     # --- kept true by the heartbeat
 
     def registered(self, boot: int, earlier: Iterable[Member]) -> None:
         """Start with a new boot number.
 
         `earlier`: entries of before; this sidecar carries on the records of those with its own name
-        until a sidecar owns them.
+        until a sidecar owns them. What a process served before it registered again is still to be
+        replayed.
         """
         name = self._context.identity
         self._inherited = dict.fromkeys(
-            text for each in earlier if each.name == name for text in behind(each)
+            text for each in earlier if each.name == name for text in left_behind(each)
         )
         self.view = View(name, boot)
         self._received_ms = self._context.clock.monotonic_ms()
         # Nothing is granted before the others can see this sidecar.
         self._confirmed_ms = self._received_ms - UNCONFIRMED_MS
-        self.replayed_run = self._context.store.run
+        self.replayed_run = self.replayed_run or self._context.store.run
 
     def confirmed_at(self, sent_ms: int) -> bool:
         """Note that the store took the heartbeat sent at `sent_ms`; True if this sidecar may grant
@@ -105,6 +112,24 @@ class Membership:
         again = not self.confirmed()
         self._confirmed_ms = self._received_ms = sent_ms
         return again
+
+    def answered_by(self, run: str, store_ms: int, sent_ms: int) -> None:
+        """Note that this server run answered the heartbeat sent at `sent_ms`, at `store_ms` of its
+        own clock.
+        """
+        self.clock.seen(run, store_ms, sent_ms, self._context.clock.monotonic_ms())
+
+    def heard(self, members: Members, owned: Collection[str], beating_ms: int) -> None:
+        """Take in who the other sidecars are, how many leases they have, and their settings."""
+        view = self.view
+        view.update(members, self.note.handed, beating_ms)
+        self.share.received(view, set(owned), self._context.clock.monotonic_ms())
+        notes = ((each.name, read_note(each.note).settings) for each in view.alive)
+        self.drift.look(notes, self._state.live.settings)
+
+    def forgettable(self, owned: Iterable[str]) -> list[Member]:
+        """Return dead sidecars that have nothing left to take over."""
+        return self.view.forgettable(owned)
 
     def describe(self, owned: Iterable[str]) -> None:
         """Update the note: the records that were given away and that no sidecar owns yet."""
@@ -139,6 +164,15 @@ class Membership:
 
     # --- read by other parts
 
+    @property
+    def alive(self) -> list[Member]:
+        """The other living sidecars, as of the last heartbeat."""
+        return self.view.alive
+
+    def winner(self, text: str) -> str:
+        """The living sidecar that does what each of them could do; all of them choose the same."""
+        return self.view.winner(text)
+
     def confirmed(self) -> bool:
         """Whether the store confirmed a heartbeat lately (with failover: a replica too, R11)."""
         return self._context.clock.monotonic_ms() - self._confirmed_ms < UNCONFIRMED_MS
@@ -156,6 +190,10 @@ class Membership:
         """
         run = self._context.store.run
         return bool(run) and self.replayed_run == run and self.view.all_replayed(run)
+
+    def others(self) -> list[Member]:
+        """Return the other sidecars that live, as of the last heartbeat."""
+        return self.view.alive
 
     def replaying(self) -> bool:
         """Whether the server run changed and this sidecar has not replayed everything yet."""

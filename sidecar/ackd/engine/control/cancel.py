@@ -72,7 +72,9 @@ class Cancels:
     # --- asking
 
     async def cancel(self, message: str, then: CancelTo, reason: str) -> Cancel:
-        """Wait until some sidecar has done it. Raises NotInFlightError, StoreError."""
+        """Cancel a message, and wait until some sidecar has done it. Raises NotInFlightError,
+        StoreError.
+        """
         control = self._control
         wish = Cancel(message, then, reason, control.now_ms())
 
@@ -127,7 +129,11 @@ class Cancels:
                     try:
                         await self._try(wish)
                     except StoreError as error:
-                        LOG.info("%s: cancel: %s", self._state.name, error.detail)
+                        LOG.info(
+                            "%s: a cancel could not be carried out yet, ackd tries again: %s",
+                            self._state.name,
+                            error.detail,
+                        )
                 await asyncio.sleep(AGAIN_MS / 1000)
         finally:
             self._ends.clear()
@@ -159,7 +165,12 @@ class Cancels:
         if retry_copy is not None:
             both = (retry_copy.origin, retry_copy.origin_record)
             places += [_place(each.topic_id, each.partition, each.offset) for each in both]
-        LOG.warning("%s: %s was cancelled: %s", self._state.name, wish.message, done)
+        LOG.warning(
+            "%s: an operator cancelled the message %s; outcome: %s",
+            self._state.name,
+            wish.message,
+            done,
+        )
         self._context.metrics.cancels.at(self._state.name, done).inc()
         return replace(wish, done=done, places=tuple(dict.fromkeys(places)))
 
@@ -169,7 +180,7 @@ class Cancels:
         topic, number, place = message.rsplit("/", 2)
         partition = owned.get(TopicPartition(topic, int(number)))
         entry = None if partition is None else partition.ledger.entry(int(place))
-        if partition is not None and entry is not None and entry.status is not EntryStatus.SENDING:
+        if partition is not None and entry is not None and entry.status is not EntryStatus.MOVING:
             # A message that was never delivered has no worker yet.
             return (partition, int(place), entry) if entry.first_s else None
         for copies in owned.values():
@@ -193,7 +204,7 @@ class Cancels:
         retry_copy: RetryCopy | None,
         wish: Cancel,
     ) -> str | None:
-        """Returns the outcome; None when it has to be tried again. Raises StoreError."""
+        """Carry it out; returns the outcome, None to try again. Raises StoreError."""
         if entry.status is EntryStatus.DEAD:
             return "dead"
         reason = f"cancelled: {wish.reason}".rstrip(": ")

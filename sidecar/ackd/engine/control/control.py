@@ -7,12 +7,14 @@ reply brings it. A pause of this sidecar alone (`pod`) is kept in memory and end
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from ackd.api.control import Pause, Scope
 from ackd.config.live import overlaid, usable
+from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.base.context import Context
 from ackd.engine.base.live import Halt, Live, read_live, write_live
 from ackd.engine.base.subscription_state import SubscriptionState
@@ -26,6 +28,17 @@ _NEVER_THERE = b"?"
 
 LiveObserver = Callable[[Live, Live], None]
 """Called with the live value before and after a change."""
+
+
+class InForce(NamedTuple):
+    """What is in force of a subscription. `sources`: `live` for each setting that differs from the
+    configuration.
+    """
+
+    settings: SubscriptionSettings
+    sources: Mapping[str, str] = {}
+    live_version: int = 0
+    pauses: Sequence[Pause] = ()
 
 
 class Control:
@@ -69,7 +82,10 @@ class Control:
         self._there = there
         live = read_live(there)
         if live is None:
-            LOG.warning("%s: the live settings in the store can't be read", self._state.name)
+            LOG.warning(
+                "%s: ackd can't read the live settings in the store, and keeps the last ones",
+                self._state.name,
+            )
         elif live.version >= self._state.live.version and live != self._state.live:
             self._adopt(live)
 
@@ -82,27 +98,32 @@ class Control:
         """Write the live value back if the store forgot it. Raises StoreError."""
         there = read_live(self._there)
         if there is not None and there.version < self._state.live.version:
-            LOG.warning("%s: the store forgot the live settings", self._state.name)
+            LOG.warning(
+                "%s: the store lost the live settings: this sidecar writes them again",
+                self._state.name,
+            )
             await self._write(self._state.live)
 
     def _adopt(self, live: Live) -> None:
         state, before = self._state, self._state.live
         kept = usable(state.configured, live.settings)
         if left_out := sorted(live.settings.keys() - kept.keys()):
-            LOG.warning("%s: live settings not usable here: %s", state.name, left_out)
+            LOG.warning("%s: this sidecar can't use these live settings: %s", state.name, left_out)
         state.live = live
         state.settings = overlaid(state.configured, kept)
         if kept:
-            LOG.info("%s: live settings: %s", state.name, ", ".join(sorted(kept)))
+            LOG.info("%s: settings changed live now: %s", state.name, ", ".join(sorted(kept)))
         for observer in self._observers:
             observer(before, live)
         self.look()
         state.signals.timers()
         state.signals.deliver()
 
-    def sources(self) -> dict[str, str]:
-        """`live` for each setting that differs from the configuration."""
-        return dict.fromkeys(usable(self._state.configured, self._state.live.settings), "live")
+    def in_force(self) -> InForce:
+        """Settings, where they come from, and pauses, as of now."""
+        state = self._state
+        sources = dict.fromkeys(usable(state.configured, state.live.settings), "live")
+        return InForce(state.settings, sources, state.live.version, self.pauses())
 
     # --- pausing
 
@@ -119,11 +140,11 @@ class Control:
         held = bool(self.pauses())
         if self._state.paused and not held:
             self._state.paused = False
-            LOG.info("%s: resumed", self._state.name)
+            LOG.info("%s: delivery goes on: no pause is left", self._state.name)
             self._state.signals.deliver()
         elif held and not self._state.paused:
             self._state.paused = True
-            LOG.warning("%s: paused: %s", self._state.name, self.pauses()[0].reason)
+            LOG.warning("%s: delivery is paused: %s", self._state.name, self.pauses()[0].reason)
 
     async def pause(self, scope: Scope, reason: str, for_ms: int | None) -> None:
         """Deliver nothing. Replaces a pause of the same scope. Raises StoreError (`group`)."""
@@ -226,7 +247,7 @@ class Control:
         raise StoreError("the live settings are being changed by others all the time")
 
     async def _write(self, live: Live) -> bool:
-        """Whether the store took it; otherwise the store returned what another sidecar wrote."""
+        """Write a version. False: another sidecar wrote first, and this one took that version."""
         data, store = write_live(live), self._context.store
         there = await store.set_live(self._state.name, self._there, data)
         if there == data:

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from ackd.api.messages import SubscriptionView
 from ackd.config.subscription import SubscriptionSettings
-from ackd.engine.base.subscription_state import SubscriptionState
-from ackd.engine.control.control import Control
+from ackd.engine.control.control import Control, InForce
 from ackd.engine.control.inspect import flat
 from ackd.ports import Broker
-
-
-class Described(Protocol):
-    """The parts of a subscription that are shown."""
-
-    state: SubscriptionState
-    control: Control
 
 
 def describe(
@@ -25,16 +16,13 @@ def describe(
     configured: SubscriptionSettings,
     sources: Mapping[str, str],
     broker: Broker,
-    subscription: Described | None,
+    control: Control | None,
     state: str,
 ) -> SubscriptionView:
-    """The values for the API. `subscription` None: it is not built yet, so show its
+    """Make the API's view. `control` None: the subscription is not built yet, so this shows its
     configuration.
     """
-    settings, live_version = configured, 0
-    if subscription is not None:
-        settings, live_version = subscription.state.settings, subscription.state.live.version
-        sources = {**sources, **subscription.control.sources()}
+    force = InForce(configured) if control is None else control.in_force()
     return SubscriptionView(
         name=name,
         broker=configured.broker,
@@ -43,9 +31,9 @@ def describe(
         group=configured.group or name,
         state=state,
         payload=configured.payload,
-        settings=flat(settings),
-        sources=sources,
+        settings=flat(force.settings),
+        sources={**sources, **force.sources},
         capabilities=broker.capabilities,
-        live_version=live_version,
-        pauses=[] if subscription is None else subscription.control.pauses(),
+        live_version=force.live_version,
+        pauses=[*force.pauses],
     )

@@ -3,40 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from itertools import islice
 
 from ackd.api.messages import Reason
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
+from ackd.engine.cluster.settings_drift import SettingsDrift
 from ackd.engine.control.control import Control
-from ackd.engine.ownership.ownership import Ownership
+from ackd.engine.ownership.partition_increase import PartitionIncrease
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.retry.own_topic import RetryTopic
 from ackd.ports import Broker, Store
 
+NAMED_MAX = 3
+"""Sidecars that can't be reached, in one line."""
 
-class ReadinessParts(Protocol):
-    """The parts of a subscription that readiness reads."""
 
-    state: SubscriptionState
-    partitions: OwnedPartitions
-    membership: Membership
-    control: Control
-    ownership: Ownership
-    retry_topic: RetryTopic
+class SubscriptionReadiness:
+    """Tells whether one subscription works on this sidecar."""
+
+    def __init__(
+        self,
+        state: SubscriptionState,
+        partitions: OwnedPartitions,
+        membership: Membership,
+        drift: SettingsDrift,
+        control: Control,
+        growth: PartitionIncrease,
+        retry_topic: RetryTopic,
+    ) -> None:
+        self._state = state
+        self._partitions = partitions
+        self._membership = membership
+        self._drift = drift
+        self._control = control
+        self._growth = growth
+        self._retry_topic = retry_topic
+
+    def reason(self) -> Reason:
+        """Whether the subscription is ready, and everything that is wrong or worth a warning."""
+        state, wrong = self._state, self._wrong()
+        if wrong and state.health.detail:
+            wrong.append(state.health.detail)
+        warnings = [t.detail for t in state.conditions.values() if t.warning]
+        details = [*wrong, *warnings, self._drift.warning(), self._retry_topic.warning]
+        details.append(self._growth.words(list(self._partitions.assigned)))
+        if self._membership.replaying():
+            details.append("acks are being repeated to another run of the store")
+        return Reason(
+            f"subscription:{state.name}", ok=not wrong, detail="; ".join(filter(None, details))
+        )
+
+    def _wrong(self) -> list[str]:
+        """What keeps it from being ready."""
+        health, partitions, waiting = self._state.health, self._partitions, self._growth.waiting
+        conditions = self._state.conditions.values()
+        wrong = [f"{t.code}: {t.detail}" for t in conditions if not t.warning]
+        if health.superseded:
+            wrong.append("another process runs under this sidecar's name")
+        if not health.joined:
+            wrong.append("not joined yet")
+        elif not (health.assigned_once or partitions.owned or self._stands_by()):
+            wrong.append("no answer from the group yet")
+        elif self._control.halted_for:
+            pass  # an operation holds the records; applications can still settle leases
+        elif missing := [
+            tp for tp in partitions.assigned if tp not in partitions.owned and tp not in waiting
+        ]:
+            wrong.append(f"{len(missing)} partitions are being opened")
+        elif any(not partition.grantable for partition in partitions.owned.values()):
+            wrong.append("a record is being read again")
+        return wrong
+
+    def _stands_by(self) -> bool:
+        """The group assigned no partition to this sidecar and others own them all. The broker does
+        not report that, but it is fine.
+        """
+        return any(member.owned for member in self._membership.alive)
 
 
 def readiness(
     store: Store,
     brokers: Mapping[str, Broker],
     broker_errors: Mapping[str, str],
-    subscriptions: Mapping[str, ReadinessParts],
+    subscriptions: Mapping[str, SubscriptionReadiness],
     failure: str = "",
     *,
     draining: bool,
+    unreachable: Mapping[str, str] | None = None,
 ) -> list[Reason]:
-    """All reasons; the sidecar is ready when every one is ok. `failure`: what can't go on
-    (`Vitals`).
+    """List all reasons; the sidecar is ready if every one is ok. `failure`: a task that ended for
+    good (`Vitals`). `unreachable`: why there is no link to which sidecars; None without peers.
     """
     reasons = [Reason("draining", ok=False, detail="stopping")] if draining else []
     if failure:
@@ -49,41 +106,14 @@ def readiness(
         if name in broker_errors:
             wrong.append(broker_errors[name])
         reasons.append(Reason(f"broker:{name}", ok=not wrong, detail="; ".join(wrong)))
-    reasons += [_subscription(name, each) for name, each in subscriptions.items()]
-    return reasons
+    if unreachable is not None:
+        reasons.append(Reason("peers", ok=True, detail=_unlinked(unreachable)))
+    return reasons + [each.reason() for each in subscriptions.values()]
 
 
-def _subscription(name: str, subscription: ReadinessParts) -> Reason:
-    state, partitions = subscription.state, subscription.partitions
-    health, growth = state.health, subscription.ownership.growth
-    assigned, waiting = partitions.assigned, growth.waiting
-    conditions = state.conditions.values()
-    wrong = [f"{t.code}: {t.detail}" for t in conditions if not t.warning]
-    if health.superseded:
-        wrong.append("another process runs under this sidecar's name")
-    if not health.joined:
-        wrong.append("not joined yet")
-    elif not (health.assigned_once or partitions.owned or _stands_by(subscription)):
-        wrong.append("no answer from the group yet")
-    elif subscription.control.halted_for:
-        pass  # an operation holds the records; applications can still settle leases
-    elif missing := [tp for tp in assigned if tp not in partitions.owned and tp not in waiting]:
-        wrong.append(f"{len(missing)} partitions are being opened")
-    elif any(not partition.grantable for partition in partitions.owned.values()):
-        wrong.append("a record is being read again")
-    if wrong and health.detail:
-        wrong.append(health.detail)
-    membership = subscription.membership
-    warnings = [t.detail for t in conditions if t.warning]
-    details = [*wrong, *warnings, membership.drift.warning(), subscription.retry_topic.warning]
-    details.append(growth.words(list(assigned)))
-    if membership.replaying():
-        details.append("acks are being repeated to another run of the store")
-    return Reason(f"subscription:{name}", ok=not wrong, detail="; ".join(filter(None, details)))
-
-
-def _stands_by(subscription: ReadinessParts) -> bool:
-    """The group assigned no partition to this sidecar and others own them all. The broker does not
-    report that, but it is fine.
-    """
-    return any(member.owned for member in subscription.membership.view.alive)
+def _unlinked(unreachable: Mapping[str, str]) -> str:
+    """Name some of the sidecars to which there is no link; everything goes on without them."""
+    if not unreachable:
+        return ""
+    some = "; ".join(f"{name}: {why}" for name, why in islice(unreachable.items(), NAMED_MAX))
+    return f"no link to {len(unreachable)} other sidecars: {some}"

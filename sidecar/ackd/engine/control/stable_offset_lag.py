@@ -18,13 +18,13 @@ SHOWN_MS = 10_000
 
 
 @dataclass(slots=True)
-class HeldEnd:
-    """`offset`: the first that can't be read; `behind`: how many offsets from it on are held;
+class StableOffset:
+    """`offset`: the first that can't be read; `waiting`: how many offsets from it on are held;
     `since_ms`: since when.
     """
 
     offset: int
-    behind: int
+    waiting: int
     since_ms: int
 
 
@@ -33,7 +33,7 @@ class StableOffsetLag:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._held: WeakKeyDictionary[Partition, HeldEnd] = WeakKeyDictionary()
+        self._held: WeakKeyDictionary[Partition, StableOffset] = WeakKeyDictionary()
 
     async def look(self, consumer: Consumer, partition: Partition, end: int) -> None:
         """Ask where the log really ends, unless there is more to read first. Raises BrokerError.
@@ -45,14 +45,14 @@ class StableOffsetLag:
         if partition.ledger.position < end:
             self._held.pop(partition, None)
             return
-        behind = await consumer.log_end(partition.tp) - end
+        waiting = await consumer.log_end(partition.tp) - end
         known = self._held.get(partition)
-        if behind <= 0:
+        if waiting <= 0:
             self._held.pop(partition, None)
         elif known is not None and known.offset == end:
-            known.behind = behind
+            known.waiting = waiting
         else:
-            self._held[partition] = HeldEnd(end, behind, self._clock.monotonic_ms())
+            self._held[partition] = StableOffset(end, waiting, self._clock.monotonic_ms())
 
     def held_ms(self, partition: Partition) -> int:
         """How long the broker has held readers at this offset; 0 when it does not."""
@@ -66,5 +66,5 @@ class StableOffsetLag:
             return ""
         return (
             f"held by an open transaction at offset {held.offset} for {ms // 1000} s or longer: "
-            f"{held.behind} offsets can't be read before it ends"
+            f"{held.waiting} offsets can't be read before it ends"
         )

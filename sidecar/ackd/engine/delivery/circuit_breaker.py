@@ -23,18 +23,14 @@ _FAILED = frozenset((rule.do, rule.status) for rule in SETTLES.values() if rule.
 
 
 class CircuitBreaker:
-    """Holds deliveries while it is open, and lets single messages through as trials."""
+    """Holds deliveries while it is open (`on`), and lets single messages through as trials."""
 
     def __init__(self, state: SubscriptionState, context: Context) -> None:
         self._state = state
         self._context = context
         self._breaker = BreakerState()
+        self.on = False
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def on(self) -> bool:
-        """Whether the breaker is open: only trials are delivered."""
-        return self._breaker.on
 
     def _rules(self) -> BreakerRules:
         settings = self._state.settings
@@ -74,14 +70,17 @@ class CircuitBreaker:
 
     def _changed(self) -> None:
         name, breaker = self._state.name, self._breaker
+        self.on = breaker.on
         if breaker.on:
             LOG.warning(
-                "%s: the circuit breaker opened: %s; single messages are tried", name, breaker.why
+                "%s: the circuit breaker opened: %s; ackd tries single messages until one succeeds",
+                name,
+                breaker.why,
             )
             self._context.metrics.circuit_breaker_trips.at(name).inc()
             self._wake_at(breaker.next_ms)
         else:
-            LOG.info("%s: the circuit breaker closed", name)
+            LOG.info("%s: the circuit breaker closed: ackd delivers as usual", name)
             self.stop()
             self._state.signals.deliver()
         self._context.lease_events.hold_back(name, SOURCE, breaker.why or None)

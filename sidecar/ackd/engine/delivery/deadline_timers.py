@@ -81,7 +81,7 @@ class DeadlineTimers:
             if now_ms >= upkeep_ms:
                 upkeep_ms = now_ms + UPKEEP_MS
                 self._upkeep(owned)
-            if now_ms >= journal_ms and self._membership.view.alive:
+            if now_ms >= journal_ms and self._membership.alive:
                 journal_ms = now_ms + JOURNAL_MS
                 self._ask(owned)
             self._state.signals.room()
@@ -132,7 +132,7 @@ class DeadlineTimers:
         busy = any(partition.ledger.entries or partition.has_upkeep for partition in owned)
         most, self._idle = IDLE_MS, not busy
         if busy:
-            most = JOURNAL_MS if self._membership.view.alive else UPKEEP_MS
+            most = JOURNAL_MS if self._membership.alive else UPKEEP_MS
         dues = [
             due for p in owned if not p.ledger.dirty and (due := p.ledger.deadlines.next_due_ms())
         ]

@@ -133,7 +133,11 @@ class Dedup:
         try:
             found = await seen_keys.seen(name, self._settings.window_ms, list(ledgers), asks)
         except StoreError as error:
-            LOG.info("%s: the store did not look up repeats: %s", name, error.detail)
+            LOG.info(
+                "%s: the store did not look up deduplication keys, so repeats may be delivered: %s",
+                name,
+                error.detail,
+            )
             self._context.metrics.dedup_skipped.at(name, "store").inc(len(asks))
             return frozenset()
         return frozenset(lease for lease, repeat in zip(leases, found, strict=True) if repeat)
@@ -204,7 +208,8 @@ class Dedup:
             kept = await seen_keys.remember(name, settings.window_ms, settings.entries_max, entries)
         except StoreError as error:
             LOG.info(
-                "%s: the store did not remember %d deduplication keys: %s",
+                "%s: the store did not remember %d deduplication keys, so their repeats may be "
+                "delivered: %s",
                 name,
                 len(entries),
                 error.detail,

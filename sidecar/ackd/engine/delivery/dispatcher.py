@@ -13,16 +13,19 @@ from functools import partial
 
 from ackd.api.control import Pause
 from ackd.api.messages import Delivery, Received, ReceiveRequest
+from ackd.core.lease import BadTokenError, UnknownKeyError, subscription_hash
 from ackd.core.ledger.grants import grants
 from ackd.core.record.operations import Settle
 from ackd.core.record.protocol import CallStatus, RecordReply
 from ackd.core.record.transitions import Verb
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
-from ackd.engine.cluster.membership import Membership
+from ackd.engine.cluster.membership import InFlightShare, Membership
 from ackd.engine.delivery.circuit_breaker import CircuitBreaker
 from ackd.engine.delivery.dedup import Dedup
+from ackd.engine.delivery.elsewhere import Elsewhere
 from ackd.engine.delivery.rate_limit import RateLimit
+from ackd.engine.delivery.waiters import Waiter, WaiterQueue
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
 from ackd.engine.settlement.notes import ProgressNotes
@@ -30,125 +33,9 @@ from ackd.errors import DrainingError, PressureError, StoreError, StoreUnknownEr
 
 RESUME_SHARE = 2
 """Fetching resumes when buffers have fallen to one part in this many (a pause drops a prefetch)."""
-WAITERS_MAX = 10_000
 
 
-class Waiter:
-    """One receive call.
-
-    `grants`: requests for leases that are under way. The call is not answered before the store has
-    answered them, not even when its wait is over (`end_s`, on the event loop's clock). `asked`,
-    `asked_bytes`: number and size of the messages that leases were asked for.
-    """
-
-    __slots__ = (
-        "asked",
-        "asked_bytes",
-        "deliveries",
-        "end_s",
-        "future",
-        "gone",
-        "grants",
-        "noted",
-        "request",
-        "start_s",
-        "timer",
-    )
-
-    def __init__(
-        self, request: ReceiveRequest, future: asyncio.Future[list[Delivery]], start_s: float
-    ) -> None:
-        self.request = request
-        self.start_s = start_s
-        self.end_s = start_s + request.wait_ms / 1000
-        self.future = future
-        self.deliveries: list[Delivery] = []
-        self.grants = 0
-        self.asked = 0
-        self.asked_bytes = 0
-        self.gone = False
-        self.noted = False
-        """A record of its messages has progress notes."""
-        self.timer: asyncio.TimerHandle | None = None
-
-    @property
-    def waits(self) -> bool:
-        """Whether the caller is still there and has no answer."""
-        return not self.gone and not self.future.done()
-
-    def size(self) -> int:
-        """Return the bytes of its messages; they are summed again only if some were not granted."""
-        if len(self.deliveries) == self.asked:
-            return self.asked_bytes
-        return sum(delivery.record.size() for delivery in self.deliveries)
-
-    def answer(self) -> None:
-        """Answer with the messages there are; does nothing when the caller has gone."""
-        if self.timer is not None:
-            self.timer.cancel()
-        if not self.future.done():
-            self.future.set_result(self.deliveries)
-
-    def fail(self, error: Exception) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-        if not self.future.done():
-            self.future.set_exception(error)
-            self.future.exception()  # retrieve it: the caller may have left
-
-
-class WaiterQueue:
-    """The waiters of one subscription, in the order of their arrival."""
-
-    def __init__(self) -> None:
-        self._line: deque[Waiter] = deque()
-
-    def __len__(self) -> int:
-        return len(self._line)
-
-    def waiting(self) -> int:
-        """Count the callers that wait now; those that have gone stay queued until their turn."""
-        return sum(waiter.waits for waiter in self._line)
-
-    @property
-    def full(self) -> bool:
-        """Whether the bound on waiting calls is reached (I8)."""
-        return len(self._line) >= WAITERS_MAX
-
-    def join(self, waiter: Waiter) -> None:
-        self._line.append(waiter)
-
-    def return_first(self, waiter: Waiter) -> None:
-        """Put a waiter back at the front, because its grants gave nothing."""
-        self._line.appendleft(waiter)
-
-    def first(self) -> Waiter | None:
-        """Return the next waiter to serve; drop those whose callers have gone."""
-        while self._line:
-            waiter = self._line[0]
-            if waiter.waits:
-                return waiter
-            self._line.popleft()
-        return None
-
-    def served(self) -> None:
-        self._line.popleft()
-
-    def answer_impatient(self, now_s: float) -> None:
-        """Answer those whose time is up and who wait for no grant (`now_s`: the loop's time)."""
-        for waiter in self._line:
-            if waiter.end_s <= now_s and not waiter.grants:
-                waiter.answer()
-
-    def end_all(self) -> None:
-        """Answer every waiter with what it has, for example when the sidecar drains."""
-        for waiter in self._line:
-            if not waiter.grants:
-                waiter.answer()
-        self._line.clear()
-
-
-# tidy: long-class lines=380 attributes=15 -- eight collaborators, on the hot path
+# tidy: long-class lines=475 attributes=17 -- eight collaborators, on the hot path
 class Dispatcher:
     """Asks the store for leases on behalf of the waiting receives of one subscription."""
 
@@ -158,6 +45,7 @@ class Dispatcher:
         context: Context,
         partitions: OwnedPartitions,
         membership: Membership,
+        share: InFlightShare,
         notes: ProgressNotes,
         breaker: CircuitBreaker,
         dedup: Dedup | None,
@@ -165,19 +53,25 @@ class Dispatcher:
     ) -> None:
         self._state = state
         self._context = context
+        self._hash = subscription_hash(state.name)
         self._partitions = partitions
-        self._membership = membership
+        self._share = share
         self._notes = notes
         self._breaker = breaker
         self._dedup = dedup
         self._pauses = pauses
-        self.line = WaiterQueue()
+        self._line = WaiterQueue()
         self.rate = RateLimit(state, context, membership, self._tokens_came)
+        self._elsewhere: Elsewhere | None = None
         self._turn: deque[Partition] = deque()
         self._paused: dict[Partition, int] = {}  # with the fetch session that is paused
         self._granting = 0
         self.stopped = False
         self.full = False
+
+    def connect(self, elsewhere: Elsewhere) -> None:
+        """Let receives wait at other sidecars, too, and theirs here."""
+        self._elsewhere = elsewhere
 
     # --- receiving
 
@@ -191,26 +85,72 @@ class Dispatcher:
         return await self.answer(waiter)
 
     def enter(
-        self, request: ReceiveRequest, started: Callable[[Waiter], None] | None = None
+        self,
+        request: ReceiveRequest,
+        started: Callable[[Waiter], None] | None = None,
+        *,
+        relayed: bool = False,
     ) -> Waiter:
         """Join the queue, and ask for leases at once if messages are ready; `answer` waits for the
-        result.
+        result. `relayed`: another sidecar asks, on behalf of an application beside it.
 
         Raises DrainingError, PressureError. A caller that does not await the waiter must call
         `leave`.
         """
         self._check_open()
-        if self.line.full:
+        if self._line.full:
             raise PressureError("too many receive calls are waiting")
         loop = asyncio.get_running_loop()
-        waiter = Waiter(request, loop.create_future(), loop.time())
-        self.line.join(waiter)
+        waiter = Waiter(request, loop.create_future(), loop.time(), relayed=relayed)
+        self._line.join(waiter)
         if started is not None:
             started(waiter)
         self.serve()
-        if not waiter.grants and not self._waits(waiter) and not self.rate.asking:
-            waiter.answer()
+        if not waiter.grants:
+            waits, elsewhere = self._waits(waiter), self._look_elsewhere(waiter)
+            if not waits and not elsewhere and not self.rate.asking:
+                waiter.answer()
         return waiter
+
+    def _look_elsewhere(self, waiter: Waiter) -> bool:
+        """Let a receive wait at another sidecar, too; whether one has been asked."""
+        elsewhere = self._elsewhere
+        return elsewhere is not None and not waiter.relayed and elsewhere.wait(waiter)
+
+    def bring(self, waiter: Waiter, deliveries: list[Delivery]) -> bool:
+        """Answer a receive with messages of another sidecar. False: it does not wait any more, or
+        gets messages here.
+        """
+        if not waiter.waits or waiter.grants or waiter.deliveries:
+            return False
+        if self.most_elsewhere(waiter) < min(len(deliveries), waiter.request.max):
+            return False  # paused meanwhile, or there is no trial to be had any more
+        if self._breaker.on:
+            self._breaker.tried()
+        self._leave_elsewhere(waiter)
+        waiter.deliveries = deliveries
+        waiter.asked = len(deliveries)
+        waiter.asked_bytes = sum(each.record.size() for each in deliveries)
+        self._line.drop(waiter)
+        waiter.answer()
+        return True
+
+    def most_elsewhere(self, waiter: Waiter) -> int:
+        """Return how many messages of other sidecars this receive may get now."""
+        if self.stopped or self._state.paused:
+            return 0
+        return self._breaker.room(waiter.request.max)
+
+    def nothing_elsewhere(self, waiter: Waiter) -> None:
+        """No other sidecar has messages for this receive: answer it if its wait is over."""
+        if waiter.waits and not waiter.grants and not self.rate.asking and not self._waits(waiter):
+            waiter.answer()
+
+    def ready_count(self) -> int:
+        """Count the messages that could be granted now."""
+        if self.stopped or self._state.paused:
+            return 0
+        return sum(each.ledger.ready for each in self._turn if each.grantable)
 
     def _waits(self, waiter: Waiter) -> bool:
         """Whether the receive has waiting time left; if so, make sure that a timer ends the
@@ -231,7 +171,20 @@ class Dispatcher:
         waiter.gone = True
         if waiter.timer is not None:
             waiter.timer.cancel()
+        self._leave_elsewhere(waiter)
         self.give_back(waiter.deliveries)
+
+    def end(self, waiter: Waiter) -> None:
+        """Another call takes the place of this one: answer it with what it has; leases that come
+        for it are released.
+        """
+        waiter.gone = True
+        self._leave_elsewhere(waiter)
+        waiter.answer()
+
+    def _leave_elsewhere(self, waiter: Waiter) -> None:
+        if self._elsewhere is not None and not waiter.relayed:
+            self._elsewhere.end(waiter)
 
     async def answer(self, waiter: Waiter) -> Received:
         """Return the answer of a waiter that has entered. Raises DrainingError, StoreError."""
@@ -277,6 +230,7 @@ class Dispatcher:
         """
         waiter.timer, waiter.end_s = None, 0
         if not waiter.grants:
+            self._leave_elsewhere(waiter)
             waiter.answer()
 
     def ready(self, partition: Partition) -> None:
@@ -284,23 +238,33 @@ class Dispatcher:
         if not partition.queued and partition.ledger.ready:
             partition.queued = True
             self._turn.append(partition)
-        if len(self.line):
+        if len(self._line) or self._elsewhere is not None:
             self.serve()
 
     def serve(self) -> None:
         """Ask for leases for as many waiting receives as there are ready messages."""
-        while not self._state.paused and (waiter := self.line.first()) is not None:
+        while not self._state.paused and (waiter := self._next()) is not None:
             if not self._grant(waiter):
                 return
-            self.line.served()
+            self._line.served(waiter)
+        if self._elsewhere is not None and self._turn and not self._state.paused:
+            self._elsewhere.surplus()
+
+    def _next(self) -> Waiter | None:
+        """Return whom to serve next: while the application here fails, those of others."""
+        breaker = self._breaker
+        held = breaker.on and not breaker.room(1)
+        return self._line.first_relayed() if held else self._line.first()
 
     def _grant(self, waiter: Waiter) -> bool:
         """Ask for leases for one receive, from partitions in turn; False if nothing is ready."""
         request = waiter.request
         room = self._room()
         self.full = room <= 0
-        breaker = self._breaker
-        most = self._by_rate(breaker.room(min(request.max, room)))
+        breaker, most = self._breaker, min(request.max, room)
+        if breaker.on and not waiter.relayed:
+            most = breaker.room(most)
+        most = self._by_rate(most)
         bytes_left = request.bytes_max if request.bytes_max is not None else 1 << 62
         before = waiter.grants
         for _ in range(len(self._turn)):
@@ -318,15 +282,17 @@ class Dispatcher:
                 size = sum([entries[offset].size for offset in offsets])
                 bytes_left -= size
                 self._ask(waiter, partition, offsets, size)
-        if waiter.grants > before and breaker.on:
+        if waiter.grants == before:
+            return False
+        if breaker.on and not waiter.relayed:
             breaker.tried()
-        return waiter.grants > before
+        self._leave_elsewhere(waiter)
+        return True
 
     def _room(self) -> int:
         """Return how many more leases this sidecar may open: its share of `in_flight_max`."""
-        bound = self._state.settings.in_flight_max
         leased, owned = self._granting + self._partitions.leased(), len(self._partitions.owned)
-        return self._membership.share.room(bound, owned, leased)
+        return self._share.room(self._state.settings.in_flight_max, owned, leased)
 
     def _by_rate(self, most: int) -> int:
         """Return how many of `most` the rate allows now; ask for tokens if more are ready."""
@@ -345,7 +311,7 @@ class Dispatcher:
             return
         self.serve()
         if not self.rate.asking:
-            self.line.answer_impatient(asyncio.get_running_loop().time())
+            self._line.answer_impatient(asyncio.get_running_loop().time())
 
     def _ask(self, waiter: Waiter, partition: Partition, offsets: list[int], size: int) -> None:
         lease_ms = waiter.request.lease_ms or self._state.settings.lease_ms
@@ -353,16 +319,18 @@ class Dispatcher:
         ops = partition.upkeep()
         first = len(ops)
         ops += grants(offsets, lease_ms, group)
+        if not waiter.grants:
+            waiter.asked_s = asyncio.get_running_loop().time()
         waiter.grants += 1
         waiter.asked += len(offsets)
         waiter.asked_bytes += size
         self._granting += len(offsets)
         self.rate.spend(len(offsets))
         until_ms = self._context.clock.monotonic_ms() + lease_ms
-        on_reply = partial(self._landed, waiter, partition, offsets, first, until_ms)
+        on_reply = partial(self._on_grant_reply, waiter, partition, offsets, first, until_ms)
         self._context.flusher.tell(partition.handle, ops, on_reply)
 
-    def _landed(
+    def _on_grant_reply(
         self,
         waiter: Waiter,
         partition: Partition,
@@ -424,8 +392,10 @@ class Dispatcher:
         elif self.stopped or not self._waits(waiter):
             waiter.answer()
         else:
-            self.line.return_first(waiter)
+            self._line.return_first(waiter)
             self.serve()
+            if not waiter.grants:
+                self._look_elsewhere(waiter)
 
     def _collect(
         self,
@@ -437,7 +407,7 @@ class Dispatcher:
     ) -> None:
         if reply.verdict is not CallStatus.OK:
             return
-        attempts_max, holder = self._state.settings.attempts_max + 1, waiter.request.holder
+        attempts_max, holder = self._state.settings.attempts_max, waiter.request.holder
         waiter.deliveries += partition.deliveries(offsets, reply, first, attempts_max, holder)
 
     # --- giving back
@@ -446,16 +416,26 @@ class Dispatcher:
         """Release leases that no caller holds, without counting an attempt (R21). If that fails,
         they expire.
         """
+        others: list[Delivery] = []
         for delivery in deliveries:
-            token = self._context.keys.open(delivery.lease)
+            try:
+                token = self._context.keys.open(delivery.lease)
+            except (BadTokenError, UnknownKeyError):
+                continue  # of a sidecar that had another key after a loss of the store's data (R27)
+            if token.subscription != self._hash:
+                continue
             ledger = (token.topic_id, token.partition)
             partition = self._partitions.by_ledger.get(ledger)
-            if partition is not None:
+            if partition is None:
+                others.append(delivery)
+            else:
                 partition.tell(
                     Settle(
                         Verb.RELEASE, token.offset, token.fence, token.rollback_epoch, token.attempt
                     )
                 )
+        if others and self._elsewhere is not None:
+            self._elsewhere.give_back(others)
 
     # --- bounds
 
@@ -517,12 +497,14 @@ class Dispatcher:
         behind = any(p.ledger.buffered for p in owned.values())
         return "ordering" if behind else "window-bytes" if self._paused else None
 
-    def waiting(self) -> int:
-        """Count the messages that wait for their retry."""
-        return sum(each.ledger.waiting for each in self._partitions.owned.values())
+    def waiters(self) -> int:
+        """Count the receives that wait."""
+        return self._line.waiting()
 
     def stop(self) -> None:
         """Deliver nothing new, and answer every waiting receive."""
         self.stopped = True
-        self.line.end_all()
+        for waiter in self._line.all():
+            self._leave_elsewhere(waiter)
+        self._line.end_all()
         self._context.lease_events.tell(self._state.name)

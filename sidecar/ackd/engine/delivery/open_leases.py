@@ -11,13 +11,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
 
 from ackd.api.messages import Delivery
 from ackd.core.ledger.entry import EntryStatus
 from ackd.engine.base.context import Context
 from ackd.engine.partition.owned import OwnedPartitions
-from ackd.engine.settlement.settle import Settler
+from ackd.engine.settlement.settle import LeaseLook
 from ackd.errors import AckdError
 
 LOOK_MS = 1_000
@@ -32,21 +31,22 @@ class _OpenLease:
     fence: int
 
 
-class Leasing(Protocol):
-    """The parts of a subscription that know its leases."""
-
-    context: Context
-    partitions: OwnedPartitions
-
-
 class OpenLeases:
-    """Implements `ackd.api.messages.Unsettled`. `subscriptions` is the runtime's own map."""
+    """Implements `ackd.api.messages.Unsettled`. `partitions`: those of each subscription; they are
+    others after it was built anew.
+    """
 
-    def __init__(self, name: str, subscriptions: Mapping[str, Leasing], settler: Settler) -> None:
+    def __init__(
+        self,
+        name: str,
+        context: Context,
+        partitions: Mapping[str, OwnedPartitions],
+        look: LeaseLook,
+    ) -> None:
         self._name = name
-        self._subscriptions = subscriptions
-        self._settler = settler
-        self._context = subscriptions[name].context
+        self._context = context
+        self._partitions = partitions
+        self._ask = look
         self._open: dict[str, _OpenLease] = {}
         self._moved = self._context.lease_events.listen(name)
         self._looked_ms = 0
@@ -70,7 +70,7 @@ class OpenLeases:
         return list(self._open)
 
     def _over(self, lease: _OpenLease) -> bool:
-        partition = self._subscriptions[self._name].partitions.by_ledger.get(lease.ledger)
+        partition = self._partitions[self._name].by_ledger.get(lease.ledger)
         if partition is None or partition.ledger.dirty:
             return False
         entry = partition.ledger.entry(lease.offset)
@@ -91,7 +91,7 @@ class OpenLeases:
         now_ms = self._context.clock.monotonic_ms()
         if now_ms < self._looked_ms + LOOK_MS:
             return
-        owned = self._subscriptions[self._name].partitions.by_ledger
+        owned = self._partitions[self._name].by_ledger
         gone = list(islice((t for t, e in self._open.items() if e.ledger not in owned), LOOKS_MAX))
         if gone:
             self._looked_ms = now_ms
@@ -99,7 +99,7 @@ class OpenLeases:
 
     async def _look(self, lease: str) -> None:
         try:
-            view = await self._settler.look(lease)
+            view = await self._ask(lease)
         except AckdError:
             return  # not known now; asked again later
         if view.state != "leased" or view.late:

@@ -119,7 +119,7 @@ class RateLimit:
         self._came()
 
     def _slice(self, rate_per_s: float) -> int:
-        sidecars = len(self._membership.view.alive) + 1
+        sidecars = len(self._membership.alive) + 1
         return max(int(rate_per_s * SLICE_MS / SECOND_MS / sidecars), 1)
 
     def _hold(self, count: int) -> None:

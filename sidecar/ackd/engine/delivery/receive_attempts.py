@@ -1,13 +1,16 @@
 """Answer a repeated receive whose answer was lost: the same `attempt_id` gets the same leases (rule
 R21).
 
-The store keeps the id for as long as the leases last. Bodies are only in this sidecar, so the
-sidecar that granted the leases honours the repeat, also after its restart.
+The store keeps the id for as long as the leases last. This sidecar keeps the newest messages that
+it answered, wherever they came from and wherever they have gone since. It has others only if it
+owns their partition, also after its restart.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
 
 import msgspec
 
@@ -15,15 +18,19 @@ from ackd.api.messages import Delivery, Received, ReceiveRequest
 from ackd.core.lease import BadTokenError, UnknownKeyError
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
-from ackd.engine.delivery.dispatcher import Dispatcher, Waiter
+from ackd.engine.delivery.dispatcher import Dispatcher
+from ackd.engine.delivery.waiters import Waiter
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.settlement.notes import ProgressNotes
-from ackd.engine.settlement.settle import Settler
+from ackd.engine.settlement.settle import LeaseLook
 from ackd.errors import AttemptMismatchError, StoreError
 from ackd.ports import Record
 
 BODY_WAIT_MS = 3_000
 BODY_POLL_MS = 20
+KEPT_MAX = 10_000
+KEPT_BYTES_MAX = 16 << 20
+"""Answered messages that are kept for a repeat, of each subscription (I8)."""
 
 
 class RememberedReceive(msgspec.Struct):
@@ -31,6 +38,37 @@ class RememberedReceive(msgspec.Struct):
 
     parameters: str
     leases: list[str]
+
+
+class AnsweredMessages:
+    """The newest messages that receives with an `attempt_id` were answered, by lease."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Delivery, int]] = {}
+        self._bytes = 0
+
+    def keep(self, messages: Iterable[Delivery], now_ms: int, until_ms: int) -> None:
+        """Keep them until `until_ms`, or until newer ones need the room."""
+        for message in messages:
+            self._kept[message.lease] = message, until_ms
+            self._bytes += message.record.size()
+        while self._kept:
+            oldest, ends_ms = next(iter(self._kept.values()))
+            crowded = len(self._kept) > KEPT_MAX or self._bytes > KEPT_BYTES_MAX
+            if not crowded and ends_ms > now_ms:
+                return
+            self.forget(oldest.lease)
+
+    def find(self, lease: str) -> Delivery | None:
+        """Return the message as it was answered."""
+        found = self._kept.get(lease)
+        return None if found is None else found[0]
+
+    def forget(self, lease: str) -> None:
+        """Drop a message."""
+        found = self._kept.pop(lease, None)
+        if found is not None:
+            self._bytes -= found[0].record.size()
 
 
 class ReceiveAttempts:
@@ -43,15 +81,16 @@ class ReceiveAttempts:
         partitions: OwnedPartitions,
         dispatcher: Dispatcher,
         notes: ProgressNotes,
-        settler: Settler,
+        look: LeaseLook,
     ) -> None:
         self._state = state
         self._context = context
         self._partitions = partitions
         self._dispatcher = dispatcher
         self._notes = notes
-        self._settler = settler
+        self._look_up = look
         self._waiting: dict[str, Waiter] = {}
+        self._answered = AnsweredMessages()
 
     async def receive(self, attempt_id: str, request: ReceiveRequest) -> Received:
         """Return the leases of the first request with this id if they are live, else new ones.
@@ -78,8 +117,7 @@ class ReceiveAttempts:
         """Wait for new messages; end an earlier request with this id that still waits."""
         earlier = self._waiting.get(attempt_id)
         if earlier is not None:
-            earlier.gone = True
-            earlier.answer()
+            self._dispatcher.end(earlier)
         mine: list[Waiter] = []
 
         def started(waiter: Waiter) -> None:
@@ -102,6 +140,8 @@ class ReceiveAttempts:
         except BaseException:
             self._dispatcher.give_back(received.messages)
             raise
+        now_ms = self._context.clock.monotonic_ms()
+        self._answered.keep(received.messages, now_ms, now_ms + lease_ms)
 
     async def _replay(self, leases: list[str]) -> list[Delivery]:
         """Return those leases that are still live, with their bodies and current deadlines."""
@@ -109,9 +149,13 @@ class ReceiveAttempts:
         return [delivery for delivery in found if delivery is not None]
 
     async def _again(self, lease: str) -> Delivery | None:
-        view = await self._settler.look(lease)
+        view = await self._look_up(lease)
         if view.state != "leased" or view.late or view.deadline_ms is None:
+            self._answered.forget(lease)
             return None
+        kept = self._answered.find(lease)
+        if kept is not None:
+            return replace(kept, attempt=view.attempt, deadline_ms=view.deadline_ms)
         try:
             token = self._context.keys.open(lease)
         except (BadTokenError, UnknownKeyError):
@@ -122,7 +166,7 @@ class ReceiveAttempts:
             entry = None if partition is None else partition.ledger.entry(token.offset)
             body = None if entry is None else entry.body
             if partition is not None and entry is not None and isinstance(body, Record):
-                most = self._state.settings.attempts_max + 1
+                most = self._state.settings.attempts_max
                 first_ms, until_ms = entry.first_s * 1000, view.deadline_ms
                 return partition.message(lease, body, view.attempt, most, first_ms, until_ms)
             await asyncio.sleep(BODY_POLL_MS / 1000)

@@ -55,7 +55,11 @@ class WindowPressure:
         if share >= WARN_SHARE and not self._warned:
             self._warned = True
             percent = round(share * 100)
-            LOG.warning("%s: unfinished messages fill %d %% of the window", state.name, percent)
+            LOG.warning(
+                "%s: unfinished messages fill %d %% of `window_bytes_max`",
+                state.name,
+                percent,
+            )
             self._context.metrics.window_warnings.at(state.name).inc()
         elif share < CALM_SHARE:
             self._warned = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
@@ -27,7 +28,7 @@ class RedriveDocument:
     began.
 
     Everything below (`partition`, `offset`) has been looked at. `pending`: offsets of the batch
-    that is under way, `behind`: the offset to go on at after that batch.
+    that is under way, `next_offset`: the offset to go on at after that batch.
     """
 
     id: str
@@ -42,7 +43,7 @@ class RedriveDocument:
     partition: int = 0
     offset: int = 0
     pending: list[int] = field(default_factory=list)
-    behind: int = 0
+    next_offset: int = 0
     moved: int = 0
     failed: int = 0
     skipped: int = 0
@@ -121,20 +122,20 @@ class Archive:
         self._clock = clock
 
     async def read(self, operation_id: str) -> AnyDocument:
-        """Raises UnknownOperationError, StoreError."""
+        """Read an operation's document. Raises UnknownOperationError, StoreError."""
         raw = await self._store.get(_name(operation_id))
         if raw is None:
             raise UnknownOperationError(f"there is no operation {operation_id[:100]!r} (any more)")
         return read_document(raw)
 
     async def write(self, document: AnyDocument) -> None:
-        """Raises StoreError."""
+        """Store an operation's document in place of an older one. Raises StoreError."""
         document.updated_ms = self._clock.wall_ms()
         keep_ms = KEEP_MS if document.state in ENDED else None
         await self._store.put(_name(document.id), document.text(), keep_ms)
 
     async def remove(self, operation_id: str) -> None:
-        """Raises StoreError."""
+        """Delete an operation's document. Raises StoreError."""
         await self._store.delete(_name(operation_id))
 
     async def cancelled(self, operation_id: str) -> bool:
@@ -142,23 +143,25 @@ class Archive:
         return await self._store.get(f"{_name(operation_id)}:cancel") is not None
 
     async def cancel(self, operation_id: str) -> None:
-        """Ask the sidecar that runs it to stop. Raises StoreError."""
+        """Ask the sidecar that runs this operation to stop it. Raises StoreError."""
         await self._store.put(f"{_name(operation_id)}:cancel", b"1", KEEP_MS)
 
     async def view(self, operation_id: str) -> OperationView:
-        """Raises UnknownOperationError, StoreError."""
+        """Read an operation as the API shows it. Raises UnknownOperationError, StoreError."""
         document = await self.read(operation_id)
         return document.view(cancelling=await self.cancelled(operation_id))
 
 
-class Runner(Protocol):
-    """The sidecar that carries out an operation: it has the right to run while it renews that
-    right.
-    """
+class OperationJob(Protocol):
+    """One attempt to finish an operation."""
 
-    @property
-    def archive(self) -> Archive: ...
-    async def keep_right(self) -> None: ...
+    async def run(self) -> None: ...
+
+
+KeepRight = Callable[[], Awaitable[None]]
+"""Renews the right to carry out operations. Raises NoRightError when another sidecar has it."""
+Work = Callable[[AnyDocument, KeepRight], OperationJob]
+"""Makes the job for one attempt at a document."""
 
 
 def _name(operation_id: str) -> str:

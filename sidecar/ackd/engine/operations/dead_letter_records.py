@@ -41,7 +41,7 @@ class DeadLetterRecords:
         self._context = context
 
     async def states(self, key: LedgerKey, offsets: Sequence[int]) -> list[State]:
-        """READY (dead), SENDING (on its way) or FINISHED (gone) for each offset. Raises StoreError.
+        """READY (dead), MOVING (on its way) or FINISHED (gone) for each offset. Raises StoreError.
 
         Changes nothing. A dead letter whose state the store has lost counts as dead.
         """

@@ -12,22 +12,23 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
+from collections.abc import Awaitable, Callable
 
 from ackd.api.dead_letters import DeadRequest, OperationView, Progress
 from ackd.core.backoff import Backoff
 from ackd.core.dead_letter_key import dead_key
 from ackd.core.record.copies import ORIGIN_KEEP_MS
+from ackd.engine.base.context import Context
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.operations.archive import (
     ENDED,
     AnyDocument,
     Archive,
     NoRightError,
     RedriveDocument,
+    Work,
 )
-from ackd.engine.operations.parts import OperationParts
-from ackd.engine.operations.redrive_job import RedriveJob
-from ackd.engine.operations.seek_document import SeekDocument
-from ackd.engine.operations.seek_job import SeekJob
+from ackd.engine.operations.dead_letter_records import DeadLetterRecords
 from ackd.errors import (
     AckdError,
     OperationRunningError,
@@ -49,13 +50,23 @@ ID_BITS = 64
 
 
 class Operations:
-    """The operations of one subscription, as far as this sidecar carries them out."""
+    """The operations of one subscription, as far as this sidecar carries them out. `end_halt`:
+    ends the halt of an operation.
+    """
 
-    def __init__(self, parts: OperationParts) -> None:
-        context = parts.context
-        self._parts = parts
-        self._state = parts.state
+    def __init__(
+        self,
+        state: SubscriptionState,
+        context: Context,
+        end_halt: Callable[[str], Awaitable[None]],
+        marks: DeadLetterRecords,
+        work: Work,
+    ) -> None:
+        self._state = state
         self._context = context
+        self._stop_halt = end_halt
+        self._marks = marks
+        self._work = work
         self._store = context.store
         self.archive = Archive(context.store, context.clock)
         self._me = f"{context.identity}#{context.random_bits(ID_BITS):016x}".encode()
@@ -105,7 +116,9 @@ class Operations:
             name = other.decode()
             raise OperationRunningError(f"the operation {name} is running on it", operation=name)
         view = document.view()
-        LOG.info("%s: %s %s started", self._state.name, view.kind, document.id)
+        LOG.info(
+            "%s: operation %s %s was accepted and begins", self._state.name, view.kind, document.id
+        )
         self._wake.set()
         return view
 
@@ -119,7 +132,11 @@ class Operations:
                 await self._end_halt()
                 await self._prune()
             except AckdError as error:
-                LOG.info("%s: operation: %s", self._state.name, error.detail)
+                LOG.info(
+                    "%s: looking for operations failed, ackd tries again: %s",
+                    self._state.name,
+                    error.detail,
+                )
             self._wake.clear()
             try:
                 async with asyncio.timeout(POLL_S):
@@ -129,7 +146,7 @@ class Operations:
 
     def _tell_end(self, view: OperationView) -> None:
         LOG.info(
-            "%s: %s %s is %s: %d of %d, %d moved, %d failed, %d skipped",
+            "%s: operation %s %s is %s: read %d of %d messages, %d moved, %d failed, %d skipped",
             *(self._state.name, view.kind, view.id, view.state),
             *(view.scanned, view.total, view.moved, view.failed, view.skipped),
         )
@@ -144,7 +161,7 @@ class Operations:
         except UnknownOperationError:
             document = None
         if document is None or document.state in ENDED:
-            await self._parts.control.end_halt(halt.operation)
+            await self._stop_halt(halt.operation)
 
     async def _current(self) -> AnyDocument | None:
         """The operation that has not ended; a running id without a document is removed."""
@@ -194,22 +211,20 @@ class Operations:
         while document.state is Progress.RUNNING:
             try:
                 await self.keep_right()
-                await self._work(document).run()
+                await self._work(document, self.keep_right).run()
             except NoRightError:
                 raise
             except AckdError as error:
                 document.error = f"{error.type}: {error.detail}"
-                LOG.warning("%s: operation: %s", self._state.name, document.error)
+                LOG.warning(
+                    "%s: the operation failed, ackd tries again: %s",
+                    self._state.name,
+                    document.error,
+                )
                 failures = 1 if document.moved > moved else failures + 1
                 moved = document.moved
                 await asyncio.sleep(AGAIN.delay_ms(failures) / 1000)
                 await self._after_failure(document)
-
-    def _work(self, document: AnyDocument) -> RedriveJob | SeekJob:
-        """The job for one attempt at this document."""
-        if isinstance(document, SeekDocument):
-            return SeekJob(self._parts, self, document)
-        return RedriveJob(self._parts, self, document)
 
     async def _after_failure(self, document: AnyDocument) -> None:
         """Store the error, and stop if an operator cancelled it. Raises NoRightError."""
@@ -233,4 +248,4 @@ class Operations:
                     bytes.fromhex(document.topic_id),
                     number,
                 )
-                await self._parts.dead_letter_records.prune(key, document.moved)
+                await self._marks.prune(key, document.moved)

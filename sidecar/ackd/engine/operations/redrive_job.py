@@ -17,9 +17,10 @@ from ackd.api.dead_letters import DeadRequest, Kind, Progress, To
 from ackd.core.record.operations import Advance, FinishOrigin, Gap, MoveToRetry, Op, PlaceCopy
 from ackd.core.record.protocol import Finish
 from ackd.core.record.transitions import Outcome, State
-from ackd.engine.operations.archive import RedriveDocument, Runner
-from ackd.engine.operations.dead_letter_records import TakenRecord
-from ackd.engine.operations.parts import OperationParts
+from ackd.engine.base.context import Context
+from ackd.engine.base.subscription_state import SubscriptionState
+from ackd.engine.operations.archive import Archive, KeepRight, RedriveDocument
+from ackd.engine.operations.dead_letter_records import DeadLetterRecords, TakenRecord
 from ackd.engine.partition.copy_headers import (
     RetryCopy,
     own_headers,
@@ -34,7 +35,8 @@ from ackd.engine.retry.dead_letter_reader import (
     open_dead_log,
     read_id,
 )
-from ackd.engine.retry.own_topic import ReservedTopics
+from ackd.engine.retry.own_topic import OwnTopic, ReservedTopics
+from ackd.engine.tracing.subscription_spans import SubscriptionSpans
 from ackd.errors import BrokerError, StoreError
 from ackd.ports import Failure, Headers, NotStored, Outgoing, PublishResult
 
@@ -55,21 +57,29 @@ class _MovedLetter:
 
 
 class RedriveJob:
-    """One attempt to finish an operation. Raises StoreError, BrokerError, NoRightError."""
+    """One attempt to finish an operation. Raises StoreError, BrokerError, NoRightError.
+
+    `marks`: keeps which dead letters are gone; `retry_topic`: where redriven messages go.
+    """
 
     def __init__(
         self,
-        parts: OperationParts,
-        operations: Runner,
+        state: SubscriptionState,
+        context: Context,
+        marks: DeadLetterRecords,
+        retry_topic: OwnTopic,
+        tracing: SubscriptionSpans | None,
+        keep_right: KeepRight,
         document: RedriveDocument,
     ) -> None:
-        self._parts = parts
-        self._state = parts.state
-        self._context = parts.context
-        self._operations = operations
+        self._state = state
+        self._context = context
+        self._marks = marks
+        self._retry_topic = retry_topic
+        self._tracing = tracing
+        self._keep_right = keep_right
+        self._archive = Archive(context.store, context.clock)
         self._document = document
-        self._marks = parts.dead_letter_records
-        state = parts.state
         self._reserved = ReservedTopics(state.broker, {state.name: state.settings})
         self._taken: dict[int, TakenRecord] = {}
 
@@ -80,7 +90,7 @@ class RedriveJob:
     async def run(self) -> None:
         """Work until the operation is done or cancelled."""
         document = self._document
-        async with open_dead_log(self._parts) as log:
+        async with open_dead_log(self._state, self._context) as log:
             there = "" if log.info is None else log.info.topic_id.hex()
             if document.topic_id not in ("", there):
                 document.state = Progress.FAILED
@@ -91,8 +101,8 @@ class RedriveJob:
                 await self._step(log)
 
     async def _step(self, log: DeadLetterLog) -> None:
-        document, operations = self._document, self._operations
-        await operations.keep_right()
+        document = self._document
+        await self._keep_right()
         if document.pending:
             letters = [
                 letter
@@ -103,7 +113,7 @@ class RedriveJob:
             document.state, document.error = Progress.DONE, None
             await self._save()
             return
-        elif await operations.archive.cancelled(document.id):
+        elif await self._archive.cancelled(document.id):
             document.state = Progress.CANCELLED
             await self._save()
             return
@@ -114,7 +124,7 @@ class RedriveJob:
             await self._batch(log, letters)
 
     async def _save(self) -> None:
-        await self._operations.archive.write(self._document)
+        await self._archive.write(self._document)
 
     # --- which letters
 
@@ -127,10 +137,10 @@ class RedriveJob:
         first, _ = await log.range(number)
         offset = max(document.offset, first)
         if self._request.ids:
-            letters, document.behind = await self._named(log, number, offset)
+            letters, document.next_offset = await self._named(log, number, offset)
         else:
             end = document.ends[number]
-            found, document.behind = await log.read(number, offset, end, READ_MAX)
+            found, document.next_offset = await log.read(number, offset, end, READ_MAX)
             letters = [each for each in found if each.fits(self._request.filter)]
         letters = await self._still_there(log, number, letters)
         most = min(BATCH_MAX, self._request.rate_per_s or BATCH_MAX)
@@ -138,7 +148,7 @@ class RedriveJob:
             most = min(most, document.left)
         if len(letters) > most:
             letters = letters[:most]
-            document.behind = letters[-1].record.offset + 1
+            document.next_offset = letters[-1].record.offset + 1
         if letters:
             document.pending = [letter.record.offset for letter in letters]
         else:
@@ -175,7 +185,7 @@ class RedriveJob:
         """After the batch: move to the next offset, or to the next partition."""
         document = self._document
         document.pending = []
-        document.offset = document.behind
+        document.offset = document.next_offset
         if document.offset >= document.ends[document.partition]:
             document.partition += 1
             document.offset = 0
@@ -231,7 +241,7 @@ class RedriveJob:
         for letter in letters:
             offset = letter.record.offset
             slot = taken.slots.get(offset)
-            if slot is not None and slot.state is State.SENDING:
+            if slot is not None and slot.state is State.MOVING:
                 ops.append(_finish(offset, slot.fence, slot.rollback_epoch))
             else:
                 ops.append(Gap(offset, offset + 1))
@@ -244,7 +254,10 @@ class RedriveJob:
     async def _to_origin(
         self, log: DeadLetterLog, taken: TakenRecord, letters: Sequence[Letter]
     ) -> tuple[int, int]:
-        sent = [each for each in letters if each.record.offset not in taken.slots]
+        # An attempt before at this batch may have failed after the broker took a part of it.
+        left = await self._still_there(log, self._document.partition, letters)
+        before = len(letters) - len(left)
+        sent = [each for each in left if each.record.offset not in taken.slots]
         # Origins may be forged: whoever can write dead letters also writes their origin.
         free = [each for each in sent if each.retry_copy.origin.topic not in self._reserved]
         copies = [
@@ -263,7 +276,7 @@ class RedriveJob:
             await self._marks.decide(taken.handle, ops)
         self._tell(log, stored)
         refused = _refused(results)
-        return len(stored), refused + len(sent) - len(free)
+        return before + len(stored), refused + len(sent) - len(free)
 
     # --- to this group
 
@@ -271,7 +284,7 @@ class RedriveJob:
         self, log: DeadLetterLog, taken: TakenRecord, letters: Sequence[Letter]
     ) -> tuple[int, int]:
         """Origin record, copy, finish (R2). Beginning anew after a crash is harmless."""
-        partitions = await self._parts.retry_topic.ensure()
+        partitions = await self._retry_topic.ensure()
         moved_letters, before = await self._send(taken, letters)
         copies = [
             self._copy(log, taken, moved_letter, partitions) for moved_letter in moved_letters
@@ -286,15 +299,14 @@ class RedriveJob:
             await self._mark(taken, stored)
             self._tell(log, [moved_letter.letter for moved_letter in stored])
         if len(stored) < len(moved_letters):
-            self._parts.retry_topic.doubt()
+            self._retry_topic.doubt()
         return before + len(stored), _refused(results)
 
     def _tell(self, log: DeadLetterLog, letters: Sequence[Letter]) -> None:
         """Write spans for these letters, if traces are on."""
-        tracing = self._parts.tracing
-        if tracing is not None:
+        if self._tracing is not None:
             letters_and_ids = [(each.retry_copy, log.origin_record(each).id) for each in letters]
-            tracing.redriven(letters_and_ids, self._context.clock.wall_ms())
+            self._tracing.redriven(letters_and_ids, self._context.clock.wall_ms())
 
     async def _send(
         self, taken: TakenRecord, letters: Sequence[Letter]
@@ -355,7 +367,7 @@ class RedriveJob:
         place = None
         if self._state.broker.capabilities.explicit_partition:
             place = place_of(record, old.origin, partitions)
-        name = self._parts.retry_topic.name
+        name = self._retry_topic.name
         headers = retry_copy_headers(retry_copy, self._headers(letter))
         return Outgoing(name, record.key, record.value, headers, place)
 

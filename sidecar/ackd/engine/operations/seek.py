@@ -2,242 +2,46 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from ackd.api.dead_letters import OperationView
-from ackd.api.progress import (
-    PartitionPlan,
-    PartitionProgress,
-    Position,
-    ProgressExport,
-    SeekPlan,
-    SeekRequest,
-    SeekTo,
-)
-from ackd.core.bitmap import ChunkedBitmap
-from ackd.core.ids import TopicPartition
-from ackd.core.record.protocol import Snapshot
-from ackd.core.record.transitions import State
-from ackd.engine.operations.operated import Operated
-from ackd.engine.operations.parts import OperationParts
-from ackd.engine.operations.seek_document import SeekDocument, SeekTarget
-from ackd.engine.ownership import undo
-from ackd.engine.ownership.records import Records
-from ackd.errors import (
-    BadParameterError,
-    BrokerError,
-    NothingToUndoError,
-    NotPausedError,
-    PressureError,
-)
-from ackd.ports import TopicInfo
+from ackd.api.progress import ProgressExport, SeekPlan, SeekRequest, SeekTo
+from ackd.engine.operations.subscription_seeks import SeekPlace, SubscriptionSeeks, plan
+from ackd.errors import PressureError
 
-AT_ONCE = 16
-"""Partitions that are queried at the same time."""
 LOOKS_MAX = 2
 """Most exports and dry runs at a time: each reads the whole progress of a group."""
-FORM = 1
-
-
-@dataclass(slots=True)
-class _SeekPlace:
-    """A partition of the group: its topic, its log, its record, and where the seek would put it."""
-
-    info: TopicInfo
-    tp: TopicPartition
-    first: int = 0
-    end: int = 0
-    snapshot: Snapshot | None = None
-    to: Position | None = None
 
 
 class Seeks:
-    """Implements `ProgressApi`. `of` finds the parts of a subscription by its name."""
+    """Implements `ProgressApi`. The mapping raises UnknownSubscriptionError."""
 
-    def __init__(self, of: Callable[[str], Operated]) -> None:
-        self._of = of
+    def __init__(self, subscriptions: Mapping[str, SubscriptionSeeks]) -> None:
+        self._subscriptions = subscriptions
         self._looking = 0
 
     async def export(self, name: str) -> ProgressExport:
-        parts = self._of(name).operation_parts
-        places = await self._look(parts, SeekRequest(SeekTo.EARLIEST))
-        return ProgressExport(
-            FORM,
-            name,
-            parts.state.cluster,
-            parts.context.clock.wall_ms(),
-            [_progress(place, place.snapshot) for place in places if place.snapshot is not None],
-        )
+        subscription = self._subscriptions[name]
+        places = await self._look(subscription, SeekRequest(SeekTo.EARLIEST))
+        return subscription.export(places)
 
     async def seek(self, name: str, request: SeekRequest) -> SeekPlan | OperationView:
-        parts = self._of(name).operation_parts
+        subscription = self._subscriptions[name]
         if not request.dry_run:
-            await parts.control.ask()
-        if not request.dry_run and not parts.control.group_paused:
-            raise NotPausedError(
-                f"{name} is not paused: pause it for the group first, then seek, then resume"
-            )
-        places = await self._look(parts, request)
+            await subscription.check_paused()
+        places = await self._look(subscription, request)
         if request.dry_run:
-            plans = [_plan(place, request) for place in places]
-            return SeekPlan(
-                sum(plan.again for plan in plans),
-                sum(plan.skipped for plan in plans),
-                sum(plan.leases_kept for plan in plans),
-                plans,
-            )
-        operations = self._of(name).operations
-        document = _document(parts, request, places, operations.new_id())
-        return await operations.start(document)
+            return plan(places, request)
+        return await subscription.start(request, places)
 
-    # --- looking
-
-    async def _look(self, parts: OperationParts, request: SeekRequest) -> list[_SeekPlace]:
+    async def _look(
+        self, subscription: SubscriptionSeeks, request: SeekRequest
+    ) -> Sequence[SeekPlace]:
         """Read the requested partitions, and where each would go. Raises PressureError."""
         if self._looking >= LOOKS_MAX:
             raise PressureError("too many look at progress at once")
         self._looking += 1
         try:
-            return await self._places(parts, request)
+            return await subscription.places(request)
         finally:
             self._looking -= 1
-
-    async def _places(self, parts: OperationParts, request: SeekRequest) -> list[_SeekPlace]:
-        if not parts.state.health.joined or not parts.state.cluster:
-            raise BrokerError("the broker is not connected yet")
-        own = parts.retry_topic.name
-        infos = [each for each in await parts.state.consumer.topics() if each.topic != own]
-        found = {
-            tp: _SeekPlace(info, tp)
-            for info in sorted(infos, key=lambda each: each.topic)
-            for tp in (TopicPartition(info.topic, number) for number in range(info.partitions))
-        }
-        wanted = {TopicPartition(each.topic, each.partition): each for each in request.positions}
-        unknown = [f"{tp.topic}/{tp.partition}" for tp in wanted if tp not in found]
-        if unknown:
-            raise BadParameterError(f"not of this subscription: {', '.join(unknown[:10])}")
-        others = [
-            f"{tp.topic}/{tp.partition}"
-            for tp, each in wanted.items()
-            if each.topic_id not in (None, found[tp].info.topic_id.hex())
-        ]
-        if others:
-            raise BadParameterError(f"these are other topics now: {', '.join(others[:10])}")
-        places = list(found.values())
-        if request.to is SeekTo.POSITIONS:
-            places = [found[tp] for tp in sorted(wanted)]
-        records = parts.records
-        gate = asyncio.Semaphore(AT_ONCE)
-
-        async def fill(place: _SeekPlace) -> None:
-            async with gate:
-                await _fill(parts, records, place, request, wanted.get(place.tp))
-
-        await asyncio.gather(*(fill(place) for place in places))
-        if request.to is SeekTo.BEFORE_RESET:
-            places = [place for place in places if place.to is not None]
-            if not places:
-                raise NothingToUndoError
-        return places
-
-
-async def _fill(
-    parts: OperationParts,
-    records: Records,
-    place: _SeekPlace,
-    request: SeekRequest,
-    wanted: Position | None,
-) -> None:
-    tp, info = place.tp, place.info
-    key = _target(place, 0).key(parts.state.cluster, parts.state.name)
-    place.first, place.end = await parts.state.consumer.log_range(tp)
-    place.snapshot = await records.peek(key)
-    match request.to:
-        case SeekTo.EARLIEST:
-            offset = place.first
-        case SeekTo.LATEST:
-            offset = place.end
-        case SeekTo.TIME:
-            offset = await parts.state.consumer.offset_at(tp, request.time_ms or 0)
-        case SeekTo.POSITIONS:
-            offset = place.end if wanted is None else wanted.offset
-        case SeekTo.BEFORE_RESET:
-            before = await undo.kept(parts.context.store, key)
-            if before is None:
-                return
-            wanted = Position(info.topic, tp.partition, before.offset, tuple(before.finished))
-            offset = before.offset
-    offset = min(max(offset, place.first), place.end)
-    ranges = () if wanted is None else wanted.finished
-    kept = tuple((max(a, offset), min(b, place.end)) for a, b in ranges)
-    place.to = Position(info.topic, tp.partition, offset, tuple((a, b) for a, b in kept if a < b))
-
-
-def _progress(place: _SeekPlace, snapshot: Snapshot) -> PartitionProgress:
-    window, (topic, number) = undo.window(snapshot), place.tp
-    topic_id = place.info.topic_id.hex()
-    return PartitionProgress(topic, topic_id, number, window.offset, window.epoch, window.finished)
-
-
-def _plan(place: _SeekPlace, request: SeekRequest) -> PartitionPlan:
-    """What would happen to one partition. It counts offsets, so a gap in the log counts as
-    messages.
-    """
-    to = place.to or Position(place.tp.topic, place.tp.partition, place.end)
-    snapshot, end = place.snapshot, place.end
-    if snapshot is None:
-        return PartitionPlan(to.topic, to.partition, -1, to.offset, 0, 0, 0)
-    finished, stays = ChunkedBitmap.of(snapshot.chunks), ChunkedBitmap()
-    mark = finished.first_clear(snapshot.watermark)
-    target = max(mark, to.offset) if request.increase_only else to.offset
-    for start, stop in to.finished:
-        stays.add_range(start, stop)
-    if request.increase_only:
-        again = 0
-    else:
-        # Finished now, at or above the target, and not finished after the seek.
-        again = max(min(mark, end) - target, 0) - stays.count_between(target, max(mark, target))
-        first = max(mark, target)
-        again += finished.count_between(first, end)
-        again -= _both(finished, stays, first, end)
-    skipped = max(target - mark, 0) - finished.count_between(mark, max(target, mark))
-    first = max(mark, target)
-    skipped += stays.count_between(first, end) - _both(finished, stays, first, end)
-    kept = sum(
-        slot.state is State.LEASED and slot.when_ms > snapshot.now_ms and slot.offset >= target
-        for slot in snapshot.slots
-    )
-    return PartitionPlan(to.topic, to.partition, mark, target, max(again, 0), max(skipped, 0), kept)
-
-
-def _both(one: ChunkedBitmap, other: ChunkedBitmap, start: int, end: int) -> int:
-    """How many offsets of [start, end) are in both bitmaps."""
-    return sum(
-        one.count_between(max(a, start), min(b, end)) for a, b in other.ranges(start) if a < end
-    )
-
-
-def _target(place: _SeekPlace, offset: int, finished: Sequence[tuple[int, int]] = ()) -> SeekTarget:
-    topic_id = place.info.topic_id.hex()
-    return SeekTarget(place.tp.topic, topic_id, place.tp.partition, offset, list(finished))
-
-
-def _document(
-    parts: OperationParts, request: SeekRequest, places: Sequence[_SeekPlace], operation_id: str
-) -> SeekDocument:
-    context = parts.context
-    return SeekDocument(
-        kind="import" if request.imported else "seek",
-        id=operation_id,
-        subscription=parts.state.name,
-        to=request.to.value,
-        increase_only=request.increase_only,
-        targets=[
-            _target(place, place.to.offset, place.to.finished)
-            for place in places
-            if place.to is not None
-        ],
-        created_ms=context.clock.wall_ms(),
-    )

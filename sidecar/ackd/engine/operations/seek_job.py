@@ -17,13 +17,17 @@ from ackd.core.ids import LedgerKey
 from ackd.core.record.operations import Advance, Gap, Op, Reset
 from ackd.core.record.protocol import Finish, Snapshot
 from ackd.core.record.transitions import State
+from ackd.engine.base.context import Context
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.members import UNCONFIRMED_MS
-from ackd.engine.operations.archive import Runner
-from ackd.engine.operations.parts import OperationParts
+from ackd.engine.cluster.membership import Membership
+from ackd.engine.control.control import Control
+from ackd.engine.operations.archive import Archive, KeepRight
 from ackd.engine.operations.seek_document import SeekDocument, SeekTarget, Stage
 from ackd.engine.ownership import undo
-from ackd.engine.ownership.records import OPS_MAX
+from ackd.engine.ownership.records import OPS_MAX, Records
 from ackd.engine.retry.dead_letter_reader import DeadLetterLog, Letter, open_log
+from ackd.engine.tracing.subscription_spans import SubscriptionSpans
 from ackd.errors import StoreError
 from ackd.store.flusher import LedgerHandle
 
@@ -33,7 +37,7 @@ SPREAD_MS = UNCONFIRMED_MS + 200
 got no reply for `UNCONFIRMED_MS`; so go on even if none confirms the halt.
 """
 NAP_MS = 100
-_PENDING = frozenset({State.DEAD, State.SENDING})
+_PENDING = frozenset({State.DEAD, State.MOVING})
 
 
 class SeekJob:
@@ -41,23 +45,33 @@ class SeekJob:
 
     def __init__(
         self,
-        parts: OperationParts,
-        operations: Runner,
+        state: SubscriptionState,
+        context: Context,
+        membership: Membership,
+        control: Control,
+        records: Records,
+        retry_topic: str,
+        tracing: SubscriptionSpans | None,
+        keep_right: KeepRight,
         document: SeekDocument,
     ) -> None:
-        self._parts = parts
-        self._state = parts.state
-        self._context = parts.context
-        self._operations = operations
+        self._state = state
+        self._context = context
+        self._membership = membership
+        self._control = control
+        self._records = records
+        self._retry_topic = retry_topic
+        self._tracing = tracing
+        self._keep_right = keep_right
+        self._archive = Archive(context.store, context.clock)
         self._document = document
-        self._records = parts.records
         self._targets = {(each.topic_id, each.partition): each for each in document.targets}
 
     async def run(self) -> None:
         """Work until the seek is done or cancelled."""
         document = self._document
         while document.state is Progress.RUNNING:
-            await self._operations.keep_right()
+            await self._keep_right()
             await self._halt()
             match document.stage:
                 case Stage.HALT:
@@ -75,27 +89,27 @@ class SeekJob:
                     await self._check()
             document.error = None
             await self._save()
-        await self._parts.control.end_halt(document.id)
+        await self._control.end_halt(document.id)
 
     async def _save(self) -> None:
-        await self._operations.archive.write(self._document)
+        await self._archive.write(self._document)
 
     # --- nobody else works on the records
 
     async def _halt(self) -> None:
         """Halt every sidecar, also again when the store has forgotten the halt."""
-        control, document = self._parts.control, self._document
+        control, document = self._control, self._document
         if control.halted_for == document.id and document.stage is not Stage.HALT:
             return
         if control.halted_for != document.id:
             await control.halt(document.id)
-        membership, clock = self._parts.membership, self._context.clock
+        clock = self._context.clock
         since_ms = clock.monotonic_ms()
         while clock.monotonic_ms() - since_ms < SPREAD_MS:
             self._state.signals.beat()
             await asyncio.sleep(NAP_MS / 1000)
-            await self._operations.keep_right()
-            if membership.all_halted(document.id, since_ms):
+            await self._keep_right()
+            if self._membership.all_halted(document.id, since_ms):
                 return
 
     # --- copies
@@ -112,7 +126,7 @@ class SeekJob:
         while at < stop:
             letters, at = await log.read(number, at, stop, READ_MAX)
             yield letters
-            await self._operations.keep_right()
+            await self._keep_right()
 
     def _target_of(self, letter: Letter) -> SeekTarget | None:
         """The target whose seek brings the message of this copy again; None if none does."""
@@ -130,7 +144,7 @@ class SeekJob:
             target.held = []
         if document.increase_only:
             return
-        async with open_log(self._parts, self._retry_topic, "seek") as log:
+        async with open_log(self._state, self._context, self._retry_topic, "seek") as log:
             for number in log.partitions:
                 taken = await self._records.take(self._retry_key(log, number), None)
                 live = set() if taken is None else _live(taken[1])
@@ -148,16 +162,12 @@ class SeekJob:
             target.held.append(letter.retry_copy.origin.offset)
             self._document.keep.append((number, letter.record.offset))
 
-    @property
-    def _retry_topic(self) -> str:
-        return self._parts.retry_topic.name
-
     async def _finish_copies(self) -> None:
         """Finish all other copies of messages that come again, without delivery (R8)."""
         document = self._document
         if document.increase_only or not any(target.done for target in document.targets):
             return
-        async with open_log(self._parts, self._retry_topic, "seek") as log:
+        async with open_log(self._state, self._context, self._retry_topic, "seek") as log:
             for number in log.partitions:
                 taken = await self._records.take(self._retry_key(log, number), None)
                 if taken is None:
@@ -213,12 +223,12 @@ class SeekJob:
         return target.key(self._state.cluster, self._state.name)
 
     async def _reset_all(self) -> None:
-        document, operations = self._document, self._operations
+        document = self._document
         for target in document.targets:
             if target.done:
                 continue
-            await operations.keep_right()
-            document.cancelled |= await operations.archive.cancelled(document.id)
+            await self._keep_right()
+            document.cancelled |= await self._archive.cancelled(document.id)
             if document.cancelled:
                 return
             if document.increase_only:
@@ -248,9 +258,8 @@ class SeekJob:
         ops += _gaps(target)
         for start in range(0, len(ops), OPS_MAX):
             await self._records.decide(handle, ops[start : start + OPS_MAX])
-        tracing = self._parts.tracing
-        if tracing is not None:
-            tracing.sought(handle.key, target.topic, target.epoch + 1, target.offset)
+        if self._tracing is not None:
+            self._tracing.sought(handle.key, target.topic, target.epoch + 1, target.offset)
         return True
 
     async def _increase(self, target: SeekTarget) -> bool:
@@ -288,7 +297,7 @@ class SeekJob:
 
 
 def _live(snapshot: Snapshot) -> set[int]:
-    """Offsets under lease."""
+    """Return the offsets of a record's messages that are under lease."""
     return {
         slot.offset
         for slot in snapshot.slots

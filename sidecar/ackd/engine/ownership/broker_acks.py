@@ -1,5 +1,5 @@
-"""Brokers with individual acks (`own_acks`): what they deliver to us, and which acks they get from
-us.
+"""Brokers with individual acks (`broker_side_acks`): what they deliver to us, and which acks they
+get from us.
 
 The store decides as it does for a log. A finished message that the broker delivers again is acked
 silently; one under a live lease is kept and not granted; the record counts the attempts (R31, R32).
@@ -20,7 +20,7 @@ from ackd.engine.cluster.membership import Membership
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
 from ackd.errors import StoreError
-from ackd.ports import Arrived, Assigned, AssignedPlace, OwnAcks, Record, Revoked
+from ackd.ports import Arrived, Assigned, AssignedPlace, BrokerSideAcks, Record, Revoked
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -43,7 +43,7 @@ class BrokerAckFlow:
     def __init__(
         self,
         state: SubscriptionState,
-        consumer: OwnAcks,
+        consumer: BrokerSideAcks,
         context: Context,
         partitions: OwnedPartitions,
         topics: Topics,
@@ -81,7 +81,7 @@ class BrokerAckFlow:
         me, gone = self._context.identity, []
         for tp in self._offered:
             mine, assigned = (
-                self._membership.view.winner(tp.topic) == me,
+                self._membership.winner(tp.topic) == me,
                 tp in self._partitions.assigned,
             )
             if mine and not assigned:
@@ -90,7 +90,7 @@ class BrokerAckFlow:
                 gone.append(tp)
         if gone:
             LOG.info(
-                "%s: other sidecars draw from %d partitions from now on",
+                "%s: other sidecars consume %d partitions from now on",
                 self._state.name,
                 len(gone),
             )
@@ -198,4 +198,8 @@ class BrokerAckFlow:
                     self._state.name, topic_id, KEEP_MS, held[start : start + REMIND_BATCH]
                 )
             except StoreError as error:
-                LOG.info("message ids of %s: %s", topic, error.detail)
+                LOG.info(
+                    "the store did not remember message ids of topic %s, ackd tries again: %s",
+                    topic,
+                    error.detail,
+                )

@@ -13,6 +13,7 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.ownership.broker_acks import BrokerAckFlow
+from ackd.engine.ownership.leader_epochs import LeaderEpochs
 from ackd.engine.ownership.ownership import AGAIN, Ownership
 from ackd.engine.partition import foreign_delays
 from ackd.engine.partition.owned import OwnedPartitions
@@ -43,7 +44,8 @@ class BrokerEvents:
     `Ownership`.
 
     `hand_over` writes the progress of partitions to store and broker before they are let go.
-    `fetched` is called when messages came. `own_acks`: set for brokers with individual acks.
+    `fetched` is called when messages came. `broker_side_acks`: set for brokers with individual
+    acks.
     `copy_filter`: the own-copy filter.
     """
 
@@ -54,6 +56,7 @@ class BrokerEvents:
         partitions: OwnedPartitions,
         membership: Membership,
         ownership: Ownership,
+        leader_epochs: LeaderEpochs,
         copy_filter: OwnCopyFilter,
         hand_over: Callable[[Sequence[Partition]], Awaitable[None]],
         fetched: Callable[[], None],
@@ -63,10 +66,11 @@ class BrokerEvents:
         self._partitions = partitions
         self._membership = membership
         self._ownership = ownership
+        self._leader_epochs = leader_epochs
         self._copy_filter = copy_filter
         self._hand_over = hand_over
         self._fetched_some = fetched
-        self.own_acks: BrokerAckFlow | None = None
+        self.broker_side_acks: BrokerAckFlow | None = None
 
     async def run(self) -> None:
         """Take events until cancelled. Raises BrokerFatalError."""
@@ -80,8 +84,8 @@ class BrokerEvents:
                 continue
             self._state.conditions.pop(CONDITION, None)
             for event in events:
-                if self.own_acks is not None and isinstance(event, Arrived | Assigned):
-                    await self.own_acks.on(event)
+                if self.broker_side_acks is not None and isinstance(event, Arrived | Assigned):
+                    await self.broker_side_acks.on(event)
                 elif not isinstance(event, Arrived):
                     await self._on(event)
             self._state.signals.deliver()
@@ -107,7 +111,9 @@ class BrokerEvents:
             case Lost(partitions):
                 self._forget(partitions)
             case TopicReplaced(topic, topic_id):
-                LOG.warning("topic %s was deleted and created again", topic)
+                LOG.warning(
+                    "topic %s was deleted and created again: ackd goes on with the new one", topic
+                )
                 self._ownership.replaced(topic, topic_id)
             case Condition():
                 self._condition(event)
@@ -133,7 +139,7 @@ class BrokerEvents:
         If the store can't record the epoch, the partition is taken again.
         """
         try:
-            sound = await self._ownership.leader_epochs.fetched(partition, event)
+            sound = await self._leader_epochs.fetched(partition, event)
         except StoreError:
             self._ownership.drop(partition)
             self._ownership.later(event.partition)
@@ -146,7 +152,9 @@ class BrokerEvents:
             conditions.pop(event.code, None)
             return
         if event.code not in conditions:
-            LOG.warning("%s: broker trouble %s: %s", self._state.name, event.code, event.detail)
+            LOG.warning(
+                "%s: the broker client reports %s: %s", self._state.name, event.code, event.detail
+            )
         conditions[event.code] = event
         if event.fatal:
             raise BrokerFatalError(f"{event.code}: {event.detail}")
@@ -166,7 +174,9 @@ class BrokerEvents:
                 await self._hand_over(gone)
         except (AckdError, TimeoutError) as error:
             LOG.info(
-                "%s: partitions were revoked before the last commit: %s", self._state.name, error
+                "%s: gave partitions away without a last commit (the store has the progress): %s",
+                self._state.name,
+                error,
             )
         finally:
             self._forget(event.partitions)
@@ -192,7 +202,11 @@ class BrokerEvents:
             return
         lost = ledger.intake.expired(event.log_start)
         if lost:
-            LOG.error("%s: %d unfinished messages deleted by retention", event.partition, lost)
+            LOG.error(
+                "%s: %d unfinished messages deleted by retention of the broker: they are lost",
+                event.partition,
+                lost,
+            )
             self._context.metrics.expired_by_retention.at(self._state.name).inc(lost)
         start = ledger.finished.first_clear(event.log_start)
         session = self._state.consumer.fetch_from(event.partition, start)

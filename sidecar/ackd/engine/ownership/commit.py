@@ -41,7 +41,11 @@ class Committer:
             try:
                 await self.commit(list(self._partitions.owned.values()))
             except BrokerError as error:
-                LOG.info("%s: commit failed: %s", self._state.name, error.detail)
+                LOG.info(
+                    "%s: the broker did not take a commit, ackd tries again: %s",
+                    self._state.name,
+                    error.detail,
+                )
 
     async def commit(
         self, partitions: Sequence[Partition], *, always: bool = False, last: bool = False

@@ -21,7 +21,7 @@ from ackd.engine.base.live import Live
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.cluster.membership import Membership
-from ackd.engine.ownership.foreign_reset import ForeignResets
+from ackd.engine.ownership.external_reset import ExternalResets
 from ackd.engine.ownership.leader_epochs import LeaderEpochs
 from ackd.engine.ownership.partition_increase import PartitionIncrease
 from ackd.engine.ownership.records import Records
@@ -73,7 +73,7 @@ class PartitionParts:
     unordered: bool
 
 
-# tidy: long-class attributes=17 -- nine collaborators, and what is under way; to be split
+# tidy: long-class attributes=17 -- nine collaborators, and what is under way
 class Ownership:
     """Takes partitions, reads them again, lets them go. The store's term is the right to grant.
 
@@ -105,12 +105,12 @@ class Ownership:
         self._retake: dict[TopicPartition, int] = {}
         self._held = False
         self._put_by: dict[TopicPartition, None] = {}
-        consumer, own = state.consumer, retry_topic.topic.name
+        consumer, own = state.consumer, retry_topic.name
         self._start = StartPositions(
             state.scope, state.configured, consumer, context.store, own=own
         )
         self.leader_epochs = LeaderEpochs(consumer, context.store)
-        self._resets = ForeignResets(state, context, records, own)
+        self._resets = ExternalResets(state, context, records, own)
         self.growth = PartitionIncrease(state.scope, state.configured, consumer, context.store, own)
 
     # --- taking
@@ -184,7 +184,7 @@ class Ownership:
                         return
                     await self._open_once(tp)
                 except NotYetError as error:
-                    LOG.info("%s: %s", tp, error.detail)
+                    LOG.info("%s: this sidecar can't take the partition yet: %s", tp, error.detail)
                     if tp not in self._partitions.assigned:
                         return  # else the group assigned it meanwhile: try again as its member
                 except (StoreError, BrokerError) as error:
@@ -256,8 +256,8 @@ class Ownership:
 
     def _policy(self, tp: TopicPartition) -> Policy:
         retry, settings = self._retry_topic, self._state.settings
-        retry_copies = tp.topic == retry.topic.name
-        most, message_ttl_ms = settings.attempts_max + 1, settings.message_ttl_ms
+        retry_copies = tp.topic == retry.name
+        most, message_ttl_ms = settings.attempts_max, settings.message_ttl_ms
         placed = place_of(settings.ordering, self._state.name, retry_copies=retry_copies)
         unordered = self._parts.unordered and not retry_copies
         return Policy(retry.rules(tp.topic), most, retry_copies, message_ttl_ms, placed, unordered)
@@ -302,7 +302,7 @@ class Ownership:
             replay_log, finished = self._context.replay_log, partition.ledger.finished
             left = partition.ledger.send_back.left_open()
             replay_log.let_go(partition.handle, partition.epoch, finished, left)
-            if partition.behind:
+            if partition.needs_reread:
                 again = replay_log.replay_let_go(self._state.name)
                 self._tasks.start(again, f"replay.{partition.tp.topic}", ends=True)
         partition.closed = True
@@ -340,13 +340,17 @@ class Ownership:
         start = min(ledger.watermark, cut)
         kept = [(a, min(b, cut)) for a, b in ledger.finished.ranges(start) if a < cut]
         ops: list[Op] = [Truncate(cut, start), *(Gap(a, b) for a, b in kept)]
-        LOG.error("%s: the log was truncated at %d", partition.tp, cut)
+        LOG.error(
+            "%s: the log was truncated at offset %d: the broker lost what came after",
+            partition.tp,
+            cut,
+        )
         await self._context.flusher.submit(partition.handle, ops)
         self.drop(partition, over=True)
         self.take(partition.tp)
 
     def _fenced(self, partition: Partition) -> None:
-        LOG.info("another sidecar owns %s now", partition.tp)
+        LOG.info("another sidecar owns %s now: this one stops granting its messages", partition.tp)
         self.drop(partition)
         if partition.tp in self._partitions.assigned:
             self.later(partition.tp)
@@ -381,7 +385,7 @@ class Ownership:
         now_ms = self._context.clock.monotonic_ms()
         all_in = self._membership.all_replayed()
         for partition in self._partitions.owned.values():
-            if partition.repairing and not partition.behind:
+            if partition.repairing and not partition.needs_reread:
                 if all_in:
                     partition.tell(EndRepair())
                 if all_in or now_ms >= partition.repair_until_ms:

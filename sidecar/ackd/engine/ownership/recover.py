@@ -44,7 +44,7 @@ from ackd.errors import StoreDataError, StoreError, StoreLayoutError
 from ackd.ports import Committed, Consumer
 
 if TYPE_CHECKING:
-    from ackd.engine.ownership.foreign_reset import ForeignResets
+    from ackd.engine.ownership.external_reset import ExternalResets
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -102,7 +102,7 @@ class Recovery:
         consumer: Consumer,
         partition: Partition,
         jump_ms: Callable[[], Awaitable[int]],
-        resets: ForeignResets,
+        resets: ExternalResets,
     ) -> None:
         self._jump_ms = jump_ms
         self._resets = resets
@@ -189,14 +189,20 @@ class Recovery:
             ops += self._foreign(wish, found.committed.offset)
         elif found.ours is not None and _ahead(found.ours, snapshot):
             LOG.warning(
-                "%s: the store is behind the position that ackd committed", self._partition.tp
+                "%s: the store may have gone back in time, as its watermark is below the position "
+                "that ackd committed; ackd repairs the record",
+                self._partition.tp,
             )
             self._context.metrics.possible_rollbacks.at().inc()
             ops += open_below(found.ours.base, snapshot)
             ops += [Advance(found.ours.base, repair=True), *lacking(found.ours, snapshot)]
             self._finished_by_commit(found.ours, snapshot)
         elif found.ours is not None and (lost := lacking(found.ours, snapshot)):
-            LOG.warning("%s: the store lacks progress that ackd committed", self._partition.tp)
+            LOG.warning(
+                "%s: the store may have gone back in time: it lacks finished messages that ackd "
+                "committed; ackd repairs the record",
+                self._partition.tp,
+            )
             self._context.metrics.possible_rollbacks.at().inc()
             ops += lost
             self._finished_by_commit(found.ours, snapshot)
@@ -231,7 +237,7 @@ class Recovery:
         decision = "accepted" if wish.accept_foreign else "refused"
         metrics.external_commits.at(name, decision).inc()
         LOG.warning(
-            "%s: another client committed offset %d in this group: %s",
+            "%s: another client committed offset %d for this group; by `external_commit` it was %s",
             self._partition.tp,
             position,
             decision,
@@ -322,7 +328,7 @@ def open_below(position: int, snapshot: Snapshot) -> list[Op]:
     return [
         ReplayFinished(slot.offset)
         for slot in snapshot.slots
-        if slot.offset < position and slot.state in (State.SENDING, State.LEASED)
+        if slot.offset < position and slot.state in (State.MOVING, State.LEASED)
     ]
 
 

@@ -158,7 +158,7 @@ def redriven_headers(dead: Origin | None) -> Headers:
 
 
 def own_headers(headers: Headers) -> Headers:
-    """Leave out ackd's headers."""
+    """Return the application's headers: all but those that ackd adds to copies."""
     return tuple(each for each in headers if not each[0].startswith(PREFIX))
 
 

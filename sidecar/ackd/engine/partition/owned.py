@@ -85,6 +85,10 @@ class OwnedPartitions:
         """Count the messages under lease now."""
         return sum([each.ledger.leased for each in self.owned.values()])
 
+    def waiting(self) -> int:
+        """Count the messages that wait for their retry."""
+        return sum(each.ledger.waiting for each in self.owned.values())
+
     def held(self) -> tuple[int, int]:
         """Return (messages ready, bytes of bodies held)."""
         owned = self.owned.values()

@@ -116,7 +116,7 @@ class Policy(NamedTuple):
     unordered: bool = False
 
 
-# tidy: long-class lines=400 attributes=28 -- ledger, record and bodies of one meet here
+# tidy: long-class lines=410 attributes=28 -- ledger, record and bodies of one meet here
 class Partition:
     """Listens to every reply about its record; never raises into the flusher."""
 
@@ -236,12 +236,15 @@ class Partition:
         return self._grants
 
     def upkeep(self) -> list[Op]:
-        """Return gaps and the watermark for the next call; each once while its call may succeed."""
+        """Return gaps and the watermark for the next call; each once while its call may succeed.
+        While the record must be read again, no watermark: see `reload`.
+        """
         ops: list[Op] = []
         if self._pending:
             ops = [gap for gap in self._pending if gap.end > self.ledger.watermark]
             self._pending = []
-        if self.ledger.watermark > max(self.ledger.confirmed, self._advanced):
+        ahead = self.ledger.watermark > max(self.ledger.confirmed, self._advanced)
+        if ahead and not self.needs_reread:
             self._advanced = self.ledger.watermark
             ops.append(Advance(self._advanced))
         return ops
@@ -265,11 +268,11 @@ class Partition:
     @property
     def grantable(self) -> bool:
         """Whether messages may be delivered now."""
-        stopped = self.closed or self.repairing or self.behind
+        stopped = self.closed or self.repairing or self.needs_reread
         return not stopped and self._wiring.confirmed()
 
     @property
-    def behind(self) -> bool:
+    def needs_reread(self) -> bool:
         """Whether the record must be read again, or still lacks what this owner is writing back."""
         return self.ledger.dirty or self.mending
 
@@ -379,7 +382,10 @@ class Partition:
             ledger.acked(acked)
         ledger.store_confirmed(reply.watermark)
         if reply.version < self.version or reply.journal is None:
-            LOG.warning("%s: record went back or journal was trimmed; reading it again", self.tp)
+            LOG.warning(
+                "%s: the record went back, or its journal lacks entries: ackd reads it again",
+                self.tp,
+            )
             self.reload()
         else:
             self.version = reply.version
@@ -436,7 +442,11 @@ class Partition:
             self._wiring.lost(self)
             return
         self._put_back(call, granted_too=True)
-        LOG.info("%s: call refused (%s); reading the record again", self.tp, reply.verdict.name)
+        LOG.info(
+            "%s: the store refused a call (%s): ackd reads the record again",
+            self.tp,
+            reply.verdict.name,
+        )
         self.reload()
 
     def _put_back(self, call: RecordCall, *, granted_too: bool) -> None:
@@ -455,9 +465,14 @@ class Partition:
                 self.reload()  # it makes the effect again
 
     def reload(self) -> None:
-        """Grant nothing until the record was read again."""
+        """Grant nothing until the record was read again.
+
+        A watermark that still waits would come before the repair. It would hide that messages below
+        it are on their way to the retry topic, and a lease of them would be told `already_acked`.
+        """
         if not self.ledger.dirty:
             self.ledger.must_reread()
+            self._context.flusher.amend(self.handle, _held_back)
             self._wiring.reload(self)
 
     # --- effects
@@ -509,6 +524,12 @@ class Partition:
         blocks one.
         """
         self.tell(*(AskBlocker(key) for key in keys))
+
+
+def _held_back(op: Op) -> Op:
+    """A repair's own stays: what it needs goes before it in the same call."""
+    waits = isinstance(op, Advance) and not op.repair
+    return Advance(0) if waits else op
 
 
 def _ignore(_: RecordReply | StoreError, __: int) -> None:

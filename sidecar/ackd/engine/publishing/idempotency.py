@@ -5,7 +5,6 @@ A batch may succeed in part: the known results are kept, and a repeat publishes 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -69,7 +68,7 @@ class Answers:
         self._broker = broker
         self._settings = settings
         self._context = context
-        self._kept: deque[int] = deque()
+        self._kept: dict[str, int] = {}
 
     async def begin(self, request: PublishRequest, *, boxed: bool) -> Published | KeyClaim:
         """The first answer again, or a claim.
@@ -77,11 +76,23 @@ class Answers:
         Raises IdempotencyMismatchError, IdempotencyRunningError, OutcomeUnknownError (once, when
         the sidecar of the first request died), PressureError, StoreError.
         """
-        self._make_room()
         name = f"idem:{self._broker}:{request.idempotency_key}"
+        full_ms = self._full_ms()
+        if full_ms:
+            there = await self._context.store.get(name)
+            if there is None:
+                raise PressureError(
+                    "too many idempotency keys are kept (publish.idempotency_max)",
+                    retry_after_s=-(-full_ms // 1000),
+                )
+            return await self._again(name, there, request)
         entry = RememberedPublish(request.fingerprint, self._until_ms(), boxed=boxed)
+        counted = name in self._kept
+        self._count(name)
         there = await self._context.store.put_new(name, _write(entry), self._keep_ms)
         if there is not None:
+            if not counted:
+                self._kept.pop(name, None)  # of another sidecar, which counts it
             return await self._again(name, there, request)
         return KeyClaim(name, request.fingerprint, [None] * len(request.messages), boxed)
 
@@ -125,18 +136,32 @@ class Answers:
         store = self._context.store
         if known and all(each is None for each in known):
             await store.delete(name)
+            self._kept.pop(name, None)
             return
+        self._count(name)
         kept = [None if each is None else _known(each) for each in known]
         await store.put(name, _write(RememberedPublish(fingerprint, results=kept)), self._keep_ms)
 
-    def _make_room(self) -> None:
-        """Bound the keys that this sidecar keeps in the store (I8)."""
+    def _count(self, name: str) -> None:
+        """Count a key that is written now, behind those that were written before."""
+        self._kept.pop(name, None)
+        self._kept[name] = self._context.clock.monotonic_ms() + self._keep_ms
+
+    def _full_ms(self) -> int:
+        """Return when there is room for another key that this sidecar keeps in the store (I8); 0 =
+        now.
+
+        A key that is asked for again counts once.
+        """
         now_ms = self._context.clock.monotonic_ms()
-        while self._kept and self._kept[0] <= now_ms:
-            self._kept.popleft()
-        if len(self._kept) >= self._settings.idempotency_max:
-            raise PressureError("too many idempotency keys are kept")
-        self._kept.append(now_ms + self._keep_ms)
+        while self._kept:
+            oldest = next(iter(self._kept))
+            if self._kept[oldest] > now_ms:
+                break
+            del self._kept[oldest]
+        if len(self._kept) < self._settings.idempotency_max:
+            return 0
+        return self._kept[next(iter(self._kept))] - now_ms
 
     @property
     def _keep_ms(self) -> int:

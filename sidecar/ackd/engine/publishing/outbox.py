@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from ackd.api.messages import Accepted
 from ackd.api.outbox import OutboxMessage, OutboxView
 from ackd.config.schema import PublishSettings
-from ackd.core.outbox import Bounds, Post, Posted, Posting
+from ackd.core.outbox import Bounds, EnqueueRequest, EnqueueResult, NewMessage
 from ackd.engine.base.context import Context
 from ackd.engine.base.tasks import Tasks
-from ackd.engine.publishing.outbox_codec import read_look, write_message
+from ackd.engine.publishing.outbox_codec import read_status, write_message
 from ackd.engine.publishing.outbox_name import OutboxPlace
 from ackd.engine.publishing.outbox_sender import OutboxSender
 from ackd.errors import (
@@ -30,10 +30,10 @@ from ackd.errors import (
 )
 from ackd.ports import Broker, Outgoing
 
-POSTS_MAX = 500
+REQUESTS_MAX = 500
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 
-_Asked = tuple[Post, asyncio.Future[Posted]]
+_Asked = tuple[EnqueueRequest, asyncio.Future[EnqueueResult]]
 
 
 class OutboxService:
@@ -64,38 +64,38 @@ class OutboxService:
     # --- accepting
 
     async def accept(
-        self, messages: Sequence[Outgoing], ticket: bytes
+        self, messages: Sequence[Outgoing], idempotency_key: bytes
     ) -> tuple[list[Accepted], bool]:
         """Make all messages durable, or none. Also returns whether this repeats a request with the
-        same ticket.
+        same key.
 
         Raises PressureError (the outbox is full), BodyTooLargeError, StoreError.
         """
-        postings = tuple(Posting(each.delay_ms, write_message(each)) for each in messages)
-        size = sum(len(each.body) for each in postings)
-        if size > self._bounds.bytes_max or len(postings) > self._bounds.messages_max:
+        packed = tuple(NewMessage(each.delay_ms, write_message(each)) for each in messages)
+        size = sum(len(each.body) for each in packed)
+        if size > self._bounds.bytes_max or len(packed) > self._bounds.messages_max:
             raise BodyTooLargeError(
                 "larger than the whole outbox may be (publish.outbox_bytes_max)"
             )
-        posted = await self._post(Post(ticket, postings))
+        enqueued = await self._enqueue(EnqueueRequest(idempotency_key, packed))
         metrics = self._context.metrics
-        if not posted.first:
-            metrics.outbox_refused.at(self.name, posted.refused).inc()
-            raise PressureError(f"the outbox of {self.name} is full ({posted.refused})")
-        if not posted.replayed:
+        if not enqueued.first:
+            metrics.outbox_refused.at(self.name, enqueued.refused).inc()
+            raise PressureError(f"the outbox of {self.name} is full ({enqueued.refused})")
+        if not enqueued.replayed:
             metrics.outbox_accepted.at(self.name).inc(len(messages))
         for each in messages:
             self.sender.accepted(each.delay_ms)
         accepted = [
-            Accepted(self.name, posted.first + index, posted.now_ms + each.delay_ms)
+            Accepted(self.name, enqueued.first + index, enqueued.now_ms + each.delay_ms)
             for index, each in enumerate(messages)
         ]
-        return accepted, posted.replayed
+        return accepted, enqueued.replayed
 
-    async def _post(self, post: Post) -> Posted:
+    async def _enqueue(self, enqueue: EnqueueRequest) -> EnqueueResult:
         """Requests that arrive during a call to the store share the next call."""
-        future: asyncio.Future[Posted] = asyncio.get_running_loop().create_future()
-        self._asked.append((post, future))
+        future: asyncio.Future[EnqueueResult] = asyncio.get_running_loop().create_future()
+        self._asked.append((enqueue, future))
         if not self._asking:
             self._asking = True
             self._tasks.start(self._ask_all(), "accept", ends=True)
@@ -106,16 +106,16 @@ class OutboxService:
         try:
             while asked := self._next():
                 try:
-                    posts = [post for post, _ in asked]
-                    answers = await self._context.store.outboxes.post(
-                        self._place.name, posts, self._bounds
+                    requests = [enqueue for enqueue, _ in asked]
+                    answers = await self._context.store.outboxes.enqueue(
+                        self._place.name, requests, self._bounds
                     )
                 except (StoreError, BrokerError) as error:
                     _fail(asked, error)
                     continue
-                for (_, future), posted in zip(asked, answers, strict=True):
+                for (_, future), enqueued in zip(asked, answers, strict=True):
                     if not future.done():
-                        future.set_result(posted)
+                        future.set_result(enqueued)
         finally:
             self._asking = False
             _fail(asked, StoreUnknownError("stopped in mid-call"))
@@ -125,32 +125,40 @@ class OutboxService:
     def _next(self) -> list[_Asked]:
         asked: list[_Asked] = []
         room = BATCH_BYTES_MAX
-        while self._asked and len(asked) < POSTS_MAX and (room > 0 or not asked):
+        while self._asked and len(asked) < REQUESTS_MAX and (room > 0 or not asked):
             asked.append(self._asked.popleft())
-            room -= sum(len(each.body) for each in asked[-1][0].postings)
+            room -= sum(len(each.body) for each in asked[-1][0].messages)
         return asked
 
     # --- looking
 
-    async def look(self, number: int) -> OutboxMessage:
+    async def status(self, number: int) -> OutboxMessage:
         """Read one message's state. Raises UnknownOutboxMessageError, StoreError."""
-        found = await self._context.store.outboxes.look(self._place.name, number)
+        found = await self._context.store.outboxes.status(self._place.name, number)
         if not found.state:
             raise UnknownOutboxMessageError
-        return read_look(self.name, number, found)
+        return read_status(self.name, number, found)
 
     async def again(self, number: int) -> OutboxMessage:
         """Send a failed message again. Raises NotFailedError, and what `look` raises."""
         if not await self._context.store.outboxes.again(self._place.name, number):
-            found = await self.look(number)
+            found = await self.status(number)
             raise NotFailedError(f"{found.id} is {found.state}")
         self.sender.accepted(0)
-        return await self.look(number)
+        return await self.status(number)
 
     @property
     def backlog(self) -> bool:
         """Whether due messages wait here, as far as this sidecar knows."""
         return self.sender.backlog
+
+    async def run(self) -> None:
+        """Send what is due, while this sidecar has the right to. Until cancelled."""
+        await self.sender.run()
+
+    async def drain(self) -> None:
+        """Wait until due messages are sent, as long as sending succeeds."""
+        await self.sender.drain()
 
     async def stop(self) -> None:
         """Finish what is under way, for a bounded time, and let another sidecar send."""
@@ -159,7 +167,7 @@ class OutboxService:
 
 
 class OutboxServices:
-    """Implements `ackd.api.outbox.OutboxApi`."""
+    """Implements `ackd.api.outbox.OutboxApi` on all brokers' outboxes."""
 
     def __init__(self, outboxes: Mapping[str, OutboxService]) -> None:
         self._outboxes = outboxes
@@ -174,7 +182,7 @@ class OutboxServices:
         return [each.sender.view() for each in self._outboxes.values()]
 
     async def message(self, broker: str, number: int) -> OutboxMessage:
-        return await self._of(broker).look(number)
+        return await self._of(broker).status(number)
 
     async def again(self, broker: str, number: int) -> OutboxMessage:
         return await self._of(broker).again(number)

@@ -6,7 +6,7 @@ import msgspec
 
 from ackd.api.outbox import OutboxMessage
 from ackd.core.ids import message_id
-from ackd.core.outbox import Look
+from ackd.core.outbox import MessageStatus
 from ackd.errors import AckdError
 from ackd.ports import Headers, Outgoing, Stored
 
@@ -58,14 +58,14 @@ def write_failed(error: AckdError) -> bytes:
     return _encode(_Result(error=f"{error.type}: {error.detail}"))
 
 
-def read_look(broker: str, number: int, look: Look) -> OutboxMessage:
+def read_status(broker: str, number: int, status: MessageStatus) -> OutboxMessage:
     """Decode the store's answer into what the API shows."""
     name = f"{broker}/{number}"
-    if look.state not in ("sent", "failed"):
-        return OutboxMessage(name, look.state, look.due_ms, look.in_doubt)
-    result = _result(look.result)
-    if look.state == "failed":
-        return OutboxMessage(name, look.state, in_doubt=look.in_doubt, error=result.error)
+    if status.state not in ("sent", "failed"):
+        return OutboxMessage(name, status.state, status.due_ms, status.in_doubt)
+    result = _result(status.result)
+    if status.state == "failed":
+        return OutboxMessage(name, status.state, in_doubt=status.in_doubt, error=result.error)
     known = result.offset >= 0
     sent = message_id(result.topic, result.partition, result.offset) if known else None
-    return OutboxMessage(name, look.state, in_doubt=result.in_doubt, message=sent)
+    return OutboxMessage(name, status.state, in_doubt=result.in_doubt, message=sent)

@@ -65,6 +65,10 @@ class OutboxPlace:
             await self._store.put(self._value, cluster.encode())
 
         def failed(error: AckdError) -> None:
-            LOG.info("outbox of %s: %s", self._broker, error.detail)
+            LOG.info(
+                "outbox of %s: ackd can't read or keep the cluster id, and tries again: %s",
+                self._broker,
+                error.detail,
+            )
 
         await repeating((BrokerError, StoreError), AGAIN, failed=failed)(ask)

@@ -19,7 +19,7 @@ import msgspec
 from ackd.api.outbox import OutboxView
 from ackd.config.schema import PublishSettings
 from ackd.core.backoff import Backoff
-from ackd.core.outbox import Asking, Keep, SendResult, TakenMessage, TakeResult
+from ackd.core.outbox import ResultRetention, SendResult, TakenMessage, TakeRequest, TakeResult
 from ackd.engine.base.context import Context
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.publishing.outbox_codec import read_message, write_failed, write_stored
@@ -58,11 +58,11 @@ class _Held:
 
     __slots__ = ("again_ms", "due_ms", "flying", "in_doubt", "lanes", "message", "size", "tries")
 
-    def __init__(self, parcel: TakenMessage, message: Outgoing) -> None:
+    def __init__(self, taken: TakenMessage, message: Outgoing) -> None:
         self.message = message
-        self.size = len(parcel.body)
-        self.due_ms = parcel.due_ms
-        self.in_doubt = parcel.in_doubt
+        self.size = len(taken.body)
+        self.due_ms = taken.due_ms
+        self.in_doubt = taken.in_doubt
         self.lanes: tuple[Lane, ...] = ()
         if message.key is not None:
             self.lanes += ((message.topic, message.key),)
@@ -73,7 +73,7 @@ class _Held:
         self.flying = False
 
 
-# tidy: long-class attributes=23 -- one loop with its queues and counters; to be split
+# tidy: long-class attributes=23 -- one loop with its queues and counters
 class OutboxSender:
     """Sends for one broker. `away` tells whether the broker is unreachable now."""
 
@@ -91,7 +91,7 @@ class OutboxSender:
         self._broker = broker
         self._context = context
         self._away = away
-        self._keep = Keep(
+        self._keep = ResultRetention(
             settings.outbox_result_ms, settings.outbox_results_max, settings.outbox_failed_ms
         )
         self._me = f"{context.identity}#{context.random_bits(64):016x}"
@@ -105,8 +105,8 @@ class OutboxSender:
         self._resync = False
         self._stopping = False
         self._asked_for = 0
-        self._load = TakeResult(0, "", 0, 0, 0, 0, 0, 0)
-        self._load_at_ms = 0
+        self._last_take = TakeResult(0, "", 0, 0, 0, 0, 0, 0)
+        self._last_take_ms = 0
         self._busy_at_ms = 0
         self._sleeps_until_ms = IN_A_TURN
         self._detail = ""
@@ -118,19 +118,25 @@ class OutboxSender:
         if self._now_ms() + delay_ms < self._sleeps_until_ms:
             self._wake.set()
         if not delay_ms:
-            self._load = self._load._replace(due=self._load.due + 1)
+            self._last_take = self._last_take._replace(due=self._last_take.due + 1)
 
     @property
     def backlog(self) -> bool:
         """Whether something is due and not sent, as far as this sidecar knows."""
-        return bool(self._held or self._load.due)
+        return bool(self._held or self._last_take.due)
 
     def view(self) -> OutboxView:
         """The values that the API shows."""
-        load = self._load
-        holder = load.holder.partition("#")[0]
-        counts = (load.waiting, load.due, len(self._held), load.failed, load.size)
-        return OutboxView(self._name, holder, *counts, load.next_due_ms or None, self._detail)
+        answer = self._last_take
+        holder = answer.holder.partition("#")[0]
+        counts = (
+            answer.waiting,
+            answer.due,
+            len(self._held),
+            answer.failed,
+            answer.size,
+        )
+        return OutboxView(self._name, holder, *counts, answer.next_due_ms or None, self._detail)
 
     # --- life
 
@@ -173,7 +179,10 @@ class OutboxSender:
                 while self._publishes:  # noqa: ASYNC110 - bounded, and over soon
                     await asyncio.sleep(_DRAIN_POLL_S)
         except TimeoutError:
-            LOG.warning("outbox of %s: stopped with messages under way", self._name)
+            LOG.warning(
+                "outbox of %s: stopped before all sends were confirmed; these may come twice",
+                self._name,
+            )
         await self._tasks.stop()
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(STOP_MS / 1000):
@@ -202,9 +211,9 @@ class OutboxSender:
         await self._take(room)
         self._send()
         now_ms = self._now_ms()
-        if self._held or self._load.due or self._publishes:
+        if self._held or self._last_take.due or self._publishes:
             self._busy_at_ms = now_ms
-        idle = not (self._held or self._load.waiting or self._unconfirmed)
+        idle = not (self._held or self._last_take.waiting or self._unconfirmed)
         if self._term and idle and now_ms - self._busy_at_ms > IDLE_RELEASE_MS:
             await self._release()
         return self._pause_ms(now_ms)
@@ -217,11 +226,11 @@ class OutboxSender:
         if not self._term:
             return IDLE_POLL_MS
         times = [POLL_MS]
-        load = self._load
-        if load.due and self._asked_for:
+        answer = self._last_take
+        if answer.due and self._asked_for:
             times.append(0)
-        elif load.next_due_ms and not load.due:
-            times.append(max(load.next_due_ms - load.now_ms + self._load_at_ms - now_ms, 1))
+        elif answer.next_due_ms and not answer.due:
+            times.append(max(answer.next_due_ms - answer.now_ms + self._last_take_ms - now_ms, 1))
         times += [h.again_ms - now_ms for h in self._held.values() if h.again_ms > now_ms]
         return min(times)
 
@@ -230,31 +239,38 @@ class OutboxSender:
         have = [*self._held, *self._unconfirmed] if self._resync else None
         most = self._asked_for = min(room, BATCH_MAX)
         self._questions += 1
-        asking = Asking(self._me, self._term, self._questions, LEASE_MS)
-        load = await self._context.store.outboxes.take(
-            self._place.name, asking, most, TAKE_BYTES_MAX, have
+        request = TakeRequest(self._me, self._term, self._questions, LEASE_MS)
+        answer = await self._context.store.outboxes.take(
+            self._place.name, request, most, TAKE_BYTES_MAX, have
         )
         self._resync = False
-        self._load, self._load_at_ms = load._replace(parcels=()), self._now_ms()
-        if load.term != self._term:
+        self._last_take, self._last_take_ms = answer._replace(messages=()), self._now_ms()
+        if answer.term != self._term:
             self._fenced()
-            self._term = load.term
-            if load.term:
-                LOG.info("outbox of %s: this sidecar sends (term %d)", self._name, load.term)
+            self._term = answer.term
+            if answer.term:
+                LOG.info(
+                    "outbox of %s: this sidecar sends its messages now (term %d)",
+                    self._name,
+                    answer.term,
+                )
         self._valid_until_ms = begin_ms + LEASE_MS
-        for parcel in load.parcels:
-            if parcel.number in self._held or parcel.number in self._unconfirmed:
+        for taken in answer.messages:
+            if taken.number in self._held or taken.number in self._unconfirmed:
                 continue  # a failover of the store lost that it was taken
             try:
-                self._held[parcel.number] = _Held(parcel, read_message(parcel.body))
+                self._held[taken.number] = _Held(taken, read_message(taken.body))
             except msgspec.DecodeError as error:
                 refused = PublishRefusedError(f"unreadable in the outbox: {error}")
-                self._unconfirmed[parcel.number] = self._failed(parcel.number, refused)
+                self._unconfirmed[taken.number] = self._failed(taken.number, refused)
 
     def _fenced(self) -> None:
         """Another sidecar has the lease: drop what was taken under the last term."""
         if self._held or self._unconfirmed:
-            LOG.warning("outbox of %s: another sidecar sends now", self._name)
+            LOG.warning(
+                "outbox of %s: another sidecar sends now; what this one had taken may come twice",
+                self._name,
+            )
         self._held.clear()
         self._unconfirmed.clear()
         self._term = 0
@@ -331,7 +347,7 @@ class OutboxSender:
             del self._held[number]
             written = write_stored(result, in_doubt=held.in_doubt)
             self._unconfirmed[number] = SendResult(number, written)
-            now_ms = self._load.now_ms + self._now_ms() - self._load_at_ms
+            now_ms = self._last_take.now_ms + self._now_ms() - self._last_take_ms
             metrics.outbox_lateness.at(self._name).observe(max(now_ms - held.due_ms, 0) / 1000)
             metrics.outbox_sent.at(self._name, "sent").inc()
         elif result.failure is Failure.REFUSED:
@@ -345,16 +361,16 @@ class OutboxSender:
             metrics.outbox_sent.at(self._name, result.failure.value).inc()
 
     def _failed(self, number: int, error: AckdError) -> SendResult:
-        LOG.error("outbox of %s: message %d: %s", self._name, number, error.detail)
+        LOG.error("outbox of %s: message %d failed for good: %s", self._name, number, error.detail)
         self._context.metrics.outbox_sent.at(self._name, "refused").inc()
         return SendResult(number, write_failed(error), failed=True)
 
     def _gauges(self) -> None:
-        metrics, load = self._context.metrics, self._load
-        metrics.outbox_waiting.at(self._name).set(load.waiting + len(self._held))
-        metrics.outbox_due.at(self._name).set(load.due + len(self._held))
-        metrics.outbox_bytes.at(self._name).set(load.size)
-        metrics.outbox_failed.at(self._name).set(load.failed)
+        metrics, answer = self._context.metrics, self._last_take
+        metrics.outbox_waiting.at(self._name).set(answer.waiting + len(self._held))
+        metrics.outbox_due.at(self._name).set(answer.due + len(self._held))
+        metrics.outbox_bytes.at(self._name).set(answer.size)
+        metrics.outbox_failed.at(self._name).set(answer.failed)
 
     def _now_ms(self) -> int:
         return self._context.clock.monotonic_ms()

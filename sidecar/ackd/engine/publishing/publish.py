@@ -46,7 +46,7 @@ TICKET_BYTES = 16
 
 
 class Publisher:
-    """Publishes to one broker."""
+    """Publishes to one broker, within bounds of messages and bytes under way (I8)."""
 
     def __init__(
         self,
@@ -187,8 +187,8 @@ class Publisher:
 
     def _check(self, message: Outgoing, in_box: bool) -> AckdError | None:  # noqa: FBT001
         able = self._broker.capabilities
-        if message.topic in self._reserved:
-            return ReservedTopicError(f"only ackd or the broker writes to {message.topic!r}")
+        if self._reserved.refuses(message.topic):
+            return ReservedTopicError(f"{message.topic!r} is kept for ackd or the broker")
         if message.delay_ms and not (able.delayed_publish or in_box):
             return NotSupportedError(
                 f"{able.name} can't delay a message by itself, and publish.outbox is off"

@@ -10,7 +10,7 @@ from ackd.api.messages import Published, PublishRequest
 from ackd.config.schema import Settings
 from ackd.engine.base.context import Context
 from ackd.engine.base.tasks import Tasks
-from ackd.engine.publishing.outbox import OutboxService, OutboxServices
+from ackd.engine.publishing.outbox import OutboxService
 from ackd.engine.publishing.outbox_name import OutboxPlace
 from ackd.engine.publishing.publish import Publisher
 from ackd.engine.retry.own_topic import ReservedTopics
@@ -20,7 +20,7 @@ from ackd.ports import Broker
 
 class Publishing:
     """A publisher for each broker and, unless it is off, an outbox. `up`: which brokers have
-    started.
+    started; `outboxes`: it puts them there by their broker.
     """
 
     def __init__(
@@ -28,13 +28,13 @@ class Publishing:
         settings: Settings,
         brokers: Mapping[str, Broker],
         up: Mapping[str, asyncio.Event],
+        outboxes: dict[str, OutboxService],
     ) -> None:
         self._settings = settings
         self._brokers = brokers
         self._up = up
         self._publishers: dict[str, Publisher] = {}
-        self._outboxes: dict[str, OutboxService] = {}
-        self.outbox = OutboxServices(self._outboxes)
+        self._outboxes = outboxes
 
     def start(self, context: Context, tasks: Tasks) -> None:
         """Start publishers and outboxes, once the store is connected."""
@@ -48,7 +48,7 @@ class Publishing:
                 outbox = OutboxService(name, broker, settings, context, place, away)
                 self._outboxes[name] = outbox
                 tasks.start(place.find(broker), f"outbox.{name}.place", ends=True)
-                tasks.start(outbox.sender.run(), f"outbox.{name}")
+                tasks.start(outbox.run(), f"outbox.{name}")
             subscriptions = {
                 n: s for n, s in self._settings.subscriptions.items() if s.broker == name
             }
@@ -81,7 +81,7 @@ class Publishing:
 
     async def drain(self) -> None:
         """Wait until due messages are sent, as long as sending succeeds."""
-        await asyncio.gather(*(each.sender.drain() for each in self._outboxes.values()))
+        await asyncio.gather(*(each.drain() for each in self._outboxes.values()))
 
     async def stop(self) -> None:
         """Wait for what is under way, and let other sidecars send."""

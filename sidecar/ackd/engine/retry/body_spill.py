@@ -47,7 +47,7 @@ class BodySpill:
         self._state = state
         self._partitions = partitions
         self._context = context
-        self.spill = spill
+        self._spill = spill
         self._out: deque[tuple[Partition, int]] = deque()
         self._back: list[tuple[int, int, Partition, Stub]] = []
         self._number = 0
@@ -85,7 +85,7 @@ class BodySpill:
         if not isinstance(held, Stub):
             return held
         try:
-            return (await self.spill.read([held]))[0]
+            return (await self._spill.read([held]))[0]
         except OSError as error:
             self._unreadable([(partition, held)], error)
             return None
@@ -94,10 +94,15 @@ class BodySpill:
         """The message is finished: free its space on disk now instead of when it would be due."""
         entry = partition.ledger.entry(offset)
         if entry is not None and isinstance(entry.body, Stub):
-            self.spill.free(entry.body)
+            self._spill.free(entry.body)
+
+    @property
+    def taken(self) -> int:
+        """Bytes that bodies take on the local disk now."""
+        return self._spill.taken
 
     async def close(self) -> None:
-        await self.spill.close()
+        await self._spill.close()
 
     # --- the task
 
@@ -139,10 +144,14 @@ class BodySpill:
         if not some:
             return
         try:
-            stubs = await self.spill.write([body for _, body in some])
+            stubs = await self._spill.write([body for _, body in some])
         except OSError as error:
             # Nothing is lost: the bodies are still here, and the window's bound holds.
-            LOG.warning("%s: bodies could not be written to the disk: %s", self._state.name, error)
+            LOG.warning(
+                "%s: bodies can't be written to the local disk and stay in memory: %s",
+                self._state.name,
+                error,
+            )
             return
         if stubs is not None:
             for (partition, body), stub in zip(some, stubs, strict=True):
@@ -152,9 +161,9 @@ class BodySpill:
         entry = partition.ledger.entry(body.offset)
         now_ms = self._context.clock.monotonic_ms()
         if partition.closed or entry is None or entry.body is not body:
-            self.spill.free(stub)
+            self._spill.free(stub)
         elif not _waits(entry) or entry.due_ms - now_ms <= AHEAD_MS:
-            self.spill.free(stub)  # it became due during the write
+            self._spill.free(stub)  # it became due during the write
         else:
             retry_copy = partition.copies.retry_copy(body)
             if retry_copy is not None:
@@ -174,7 +183,7 @@ class BodySpill:
             _, _, partition, stub = heappop(self._back)
             entry = partition.ledger.entry(stub.offset)
             if partition.closed or entry is None or entry.body is not stub:
-                self.spill.free(stub)
+                self._spill.free(stub)
             elif _waits_long(entry, now_ms):
                 self._later(entry.due_ms - AHEAD_MS, partition, stub)  # it was delayed further
             else:
@@ -193,7 +202,7 @@ class BodySpill:
 
     async def _restore(self, some: Sequence[tuple[Partition, Stub]]) -> None:
         try:
-            records = await self.spill.read([stub for _, stub in some])
+            records = await self._spill.read([stub for _, stub in some])
         except OSError as error:
             self._unreadable(some, error)
             return
@@ -203,19 +212,23 @@ class BodySpill:
             if not partition.closed and entry is not None and entry.body is stub:
                 partition.ledger.bodies.restored(stub.offset, record)
                 touched[partition] = None
-            self.spill.free(stub)
+            self._spill.free(stub)
         for partition in touched:
             partition.perform()
 
     def _unreadable(self, some: Sequence[tuple[Partition, Stub]], error: OSError) -> None:
         """Drop these stubs and fetch the messages again: the broker still has them."""
-        LOG.warning("%s: spilled bodies are fetched again: %s", self._state.name, error)
+        LOG.warning(
+            "%s: bodies can't be read from the local disk, ackd fetches them again: %s",
+            self._state.name,
+            error,
+        )
         lost: dict[Partition, list[int]] = {}
         for partition, stub in some:
             entry = partition.ledger.entry(stub.offset)
             if not partition.closed and entry is not None and entry.body is stub:
                 lost.setdefault(partition, []).append(stub.offset)
-            self.spill.free(stub)
+            self._spill.free(stub)
         for partition, offsets in lost.items():
             partition.ledger.bodies.lost(offsets)
             partition.perform()

@@ -273,7 +273,11 @@ class CopyClaims:
         try:
             reply = await self._context.flusher.submit(handle, [ask.claim for ask in asks])
         except StoreError as error:
-            LOG.info("%s: claims not answered: %s", self._state.name, error.detail)
+            LOG.info(
+                "%s: the store did not answer claims of retry copies, ackd tries again: %s",
+                self._state.name,
+                error.detail,
+            )
             self._again(asks)
             return
         results = reply.results
@@ -285,7 +289,11 @@ class CopyClaims:
         try:
             texts = await self._texts(handle.key, asks, results) if reply.has_texts else {}
         except StoreError as error:
-            LOG.info("%s: texts not read: %s", self._state.name, error.detail)
+            LOG.info(
+                "%s: ackd can't read reasons and notes of retry copies, and tries again: %s",
+                self._state.name,
+                error.detail,
+            )
             self._again(asks)
             return
         self._answered(asks, reply, results, texts)
@@ -335,7 +343,11 @@ class CopyClaims:
         try:
             await self._open_dead(key)
         except StoreError as error:
-            LOG.info("%s: %s", self._state.name, error.detail)
+            LOG.info(
+                "%s: ackd can't open a record of dead letters, and tries again: %s",
+                self._state.name,
+                error.detail,
+            )
         return False
 
     def _answered(
@@ -400,7 +412,8 @@ class CopyClaims:
             self._warned = True
             name, place = self._state.name, message_id(*partition.tp, offset)
             LOG.warning(
-                "%s: %s is no copy of ackd (%.300s); further ones are only counted",
+                "%s: the record %s is no copy that ackd knows (%.300s), so ackd delivers it as a "
+                "message; further ones are only counted",
                 name,
                 place,
                 why,

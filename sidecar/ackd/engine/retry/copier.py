@@ -1,7 +1,7 @@
 """Copies messages into the retry or dead-letter topic: store the copy, then finish the original
 (I1, R2).
 
-The slot's state (SENDING, DEAD) is the commit point: once it is set, the message is wherever its
+The slot's state (MOVING, DEAD) is the commit point: once it is set, the message is wherever its
 copy will be, whichever process crashes. A copy carries (origin, generation), and a repeat after a
 lost answer carries the same. A copy that fails is tried again after 5 s or more and its original
 stays unfinished meanwhile; other copies go on.
@@ -60,18 +60,28 @@ class CopyJob:
 class CopyTarget:
     """The topic that copies go to, and what to do with their originals.
 
+    `name`: in metrics. `condition`: the code of its own condition, while copies can't be stored.
     `reason` is what the store notes at the original, `done` tells the ledger.
     """
 
     name: str
+    condition: str
     reason: Finish
     done: Callable[[Partition, int], None]
 
 
 RETRY = CopyTarget(
-    "retry-topic", Finish.SENT, lambda of, offset: of.ledger.send_back.sent_back(offset)
+    "retry-topic",
+    "retry-copies",
+    Finish.SENT,
+    lambda of, offset: of.ledger.send_back.sent_back(offset),
 )
-DEAD = CopyTarget("dead-letter-topic", Finish.DEAD, lambda of, offset: of.ledger.finish(offset))
+DEAD = CopyTarget(
+    "dead-letter-topic",
+    "dead-letter-topic",
+    Finish.DEAD,
+    lambda of, offset: of.ledger.finish(offset),
+)
 
 
 class Copier:
@@ -155,12 +165,12 @@ class Copier:
             pass
 
     def _report_condition(self) -> None:
-        name, conditions = self._way.name, self._state.conditions
+        code, conditions = self._way.condition, self._state.conditions
         if self._errors:
             first = next(iter(self._errors.values()))
-            conditions[name] = Condition(name, f"{len(self._errors)} copies not stored: {first}")
+            conditions[code] = Condition(code, f"{len(self._errors)} copies not stored: {first}")
         else:
-            conditions.pop(name, None)
+            conditions.pop(code, None)
 
     # --- one batch
 
@@ -277,6 +287,12 @@ class Copier:
             self._errors[job.partition, job.offset] = detail
             job.pauses.failed()
         name = self._state.name
-        LOG.warning("%s: %d copies to %s failed: %s", name, len(jobs), self._topic.name, detail)
+        LOG.warning(
+            "%s: the broker did not store %d copies in %s, ackd tries again: %s",
+            name,
+            len(jobs),
+            self._topic.name,
+            detail,
+        )
         self._context.metrics.copies.at(name, self._way.name, "failed").inc(len(jobs))
         self._report_condition()

@@ -44,7 +44,10 @@ class OwnCopyFilter:
             if topic not in self._reported:
                 self._reported.add(topic)
                 LOG.warning(
-                    "%s: %s holds copies of ackd's; they are passed over", self._name, topic
+                    "%s: the topic %s has copies that ackd made, which it does not deliver; leave "
+                    "it out of the pattern",
+                    self._name,
+                    topic,
                 )
         return kept
 

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 from ackd.api.dead_letters import DeadFilter, DeadLetter, DeadView
 from ackd.core.dead_letter_key import dead_key
@@ -22,9 +21,9 @@ from ackd.errors import BadParameterError, BrokerError
 from ackd.ports import (
     Consumer,
     ConsumerSpec,
+    DeadLetterOrigins,
     EndReached,
     Fetched,
-    ForeignDead,
     OutOfRange,
     Record,
     TopicInfo,
@@ -226,35 +225,26 @@ class DeadLetterLog:
         return floor
 
 
-class LogParts(Protocol):
-    """The parts of a subscription that reading one of its own topics needs."""
-
-    @property
-    def state(self) -> SubscriptionState: ...
-    @property
-    def context(self) -> Context: ...
-
-
 @asynccontextmanager
-async def open_dead_log(parts: LogParts) -> AsyncIterator[DeadLetterLog]:
+async def open_dead_log(state: SubscriptionState, context: Context) -> AsyncIterator[DeadLetterLog]:
     """Open the dead-letter topic of a subscription's group. Raises BrokerError."""
-    state = parts.state
     topic = dead_name(state.broker, state.name, state.settings)
-    async with open_log(parts, topic, "dead") as log:
-        if state.settings.dead_letter_topic and isinstance(state.broker, ForeignDead):
+    async with open_log(state, context, topic, "dead") as log:
+        if state.settings.dead_letter_topic and isinstance(state.broker, DeadLetterOrigins):
             log.foreign = ExternalDeadLetters(state.broker, state.cluster, state.name)
         yield log
 
 
 @asynccontextmanager
-async def open_log(parts: LogParts, topic: str, what: str) -> AsyncIterator[DeadLetterLog]:
+async def open_log(
+    state: SubscriptionState, context: Context, topic: str, what: str
+) -> AsyncIterator[DeadLetterLog]:
     """Open one of ackd's own topics: dead letters, or retry copies, which have the same form.
     `what` becomes part of the client's name. Raises BrokerError.
     """
-    state = parts.state
     if not state.cluster:
         raise BrokerError("the broker is not connected yet")
-    client_id = f"{parts.context.identity}-{what}"
+    client_id = f"{context.identity}-{what}"
     group = state.settings.group or state.name
     consumer = state.broker.consumer(
         ConsumerSpec(group, (topic,), client_id=client_id, joins=False)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ackd.core.origin import Origin
 from ackd.engine.partition.copy_headers import ORIGIN, RetryCopy
-from ackd.ports import DeadOrigin, ForeignDead, Record
+from ackd.ports import DeadLetterOrigins, DeadOrigin, Record
 
 REASON = "a dead letter of another consumer"
 
@@ -20,7 +20,7 @@ REASON = "a dead letter of another consumer"
 class ExternalDeadLetters:
     """Reads the external dead letters of one subscription."""
 
-    def __init__(self, broker: ForeignDead, cluster: str, subscription: str) -> None:
+    def __init__(self, broker: DeadLetterOrigins, cluster: str, subscription: str) -> None:
         self._broker = broker
         self._cluster = cluster
         self._subscription = subscription

@@ -35,7 +35,7 @@ SWEEP_MAX = 100
 AGAIN_MS = 1_000
 BATCH_MAX = 500
 OVER_MAX = 100_000
-"""Most finished copies to remember. `behind` finds those that do not fit again."""
+"""Most finished copies to remember. `on_blocked` finds those that do not fit again."""
 
 
 class _Doubt(NamedTuple):
@@ -84,7 +84,7 @@ class KeyQueues:
             self._over.pop(next(iter(self._over)))
         self._wake.set()
 
-    def behind(self, partition: Partition, result: OpResult) -> None:
+    def on_blocked(self, partition: Partition, result: OpResult) -> None:
         """The record of an own partition named the first message of a blocked key."""
         self._doubt(partition.key, partition.handle.incarnation, result)
 
@@ -165,7 +165,11 @@ class KeyQueues:
         try:
             reply = await self._context.flusher.submit(handle, ops)
         except StoreError as error:
-            LOG.info("%s: blocked keys not read from the store: %s", self._state.name, error.detail)
+            LOG.info(
+                "%s: the store did not answer about blocked keys, ackd tries again: %s",
+                self._state.name,
+                error.detail,
+            )
             return False
         if reply.verdict is CallStatus.OK:
             self._context.replay_log.confirmed(key, incarnation, ops)
@@ -188,7 +192,7 @@ class KeyQueues:
         topic = self._retry_topic
         owned = self._partitions.owned.get(TopicPartition(topic, doubt.partition))
         if owned is not None:
-            return not owned.behind and owned.ledger.over(doubt.place)
+            return not owned.needs_reread and owned.ledger.over(doubt.place)
         info = self._topics.known.get(topic)
         if info is None:
             return False

@@ -15,6 +15,7 @@ from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.retry import own_settings
 from ackd.errors import BrokerError
 from ackd.ports import Broker, Condition, TopicLook
+from ackd.ports.own_topics import OWN_PREFIX
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -136,8 +137,18 @@ class ReservedTopics:
 
     def __contains__(self, topic: str) -> bool:
         """Whether the topic is reserved, by its full name or by its name within its namespace."""
-        short = topic.rpartition("/")[2]
-        return topic in self._names or short.startswith(self._beginnings)
+        return topic in self._names or _short(topic).startswith(self._beginnings)
+
+    def refuses(self, topic: str) -> bool:
+        """Whether an application can't publish to the topic: it is reserved, or named like ackd's
+        own. A redrive may go to the latter: another client can have written there.
+        """
+        return topic in self or _short(topic).startswith(OWN_PREFIX)
+
+
+def _short(topic: str) -> str:
+    """The topic's name within its namespace."""
+    return topic.rpartition("/")[2]
 
 
 def _delete_after(retention_ms: int) -> dict[str, str]:
@@ -155,6 +166,11 @@ class RetryTopic:
         self.topic = retry_topic(state.broker, state.name, state.settings)
         self.read = False
 
+    @property
+    def name(self) -> str:
+        """The topic's name at the broker."""
+        return self.topic.name
+
     def rules(self, topic: str) -> Rules | None:
         """When messages of a topic move to the retry topic; None = never. Copies are not copied
         again. When the order covers a whole partition, its first unfinished message blocks it
@@ -167,13 +183,25 @@ class RetryTopic:
         least_ms = max(settings.lease_ms, settings.stuck_min_age_ms)
         return Rules(settings.stuck_after_ms, least_ms, settings.span_max)
 
+    @property
+    def unused(self) -> str:
+        """Why no message moves to the retry topic; empty if stuck messages do."""
+        state = self._state
+        if state.broker.capabilities.broker_side_acks:
+            return "the broker keeps the acks itself, so nothing waits behind it"
+        if not state.settings.retry_topic:
+            return "retry_topic is off"
+        if state.settings.ordering == "partition":
+            return "in its partition's order it holds up all behind it"
+        return "" if self.read else "there is no retry topic yet"
+
     async def _prepare(self) -> bool:
         """Try once to create and read it. If it is switched off now, older copies are still read.
         Never raises.
         """
         topic, state = self.topic, self._state
         settings = state.settings
-        if state.broker.capabilities.own_acks:
+        if state.broker.capabilities.broker_side_acks:
             return True  # a stuck message holds up nothing there, so no copy is needed
         try:
             if settings.retry_topic:
@@ -185,7 +213,11 @@ class RetryTopic:
                 await topic.look(longest_delay_ms(settings))
         except BrokerError as error:
             self._may_send(may=False)
-            LOG.warning("%s: no retry topic: %s", state.name, error.detail)
+            LOG.warning(
+                "%s: no retry topic, so stuck messages stay in the window: %s",
+                state.name,
+                error.detail,
+            )
             detail = f"stuck messages can't move to the retry topic: {error.detail}"
             state.conditions[CONDITION] = Condition(CONDITION, detail)
             return False

@@ -21,7 +21,7 @@ _STATE_NAMES: Mapping[State, str] = {
     State.WAITING: "retrying",
     State.RELEASED: "ready",
     State.DEAD: "dead",
-    State.SENDING: "moving",
+    State.MOVING: "moving",
     State.FINISHED: "finished",
 }
 _LOOKS: Mapping[Outcome, str] = {

@@ -48,14 +48,18 @@ Faults = list[tuple[str, str]]
 
 @dataclass(slots=True)
 class EventForm:
-    """`data` are the bytes of the value; `form` says how they stand in JSON: json, text, binary."""
+    """A delivery as an event. `data`: bytes of its value; `form`: how JSON holds them (json, text,
+    binary).
+    """
 
     attributes: dict[str, Scalar]
     data: bytes | None
     form: str
 
     def structured(self) -> bytes:
-        """The JSON format. JSON data goes out as the very bytes that the producer wrote."""
+        """Encode the event in the JSON format. JSON data goes out as the very bytes that the
+        producer wrote.
+        """
         head = orjson.dumps(self.attributes)[:-1]
         if self.data is None:
             return head + b"}"
@@ -66,7 +70,7 @@ class EventForm:
         return b'%b,"data_base64":"%b"}' % (head, b64encode(self.data))
 
     def binary(self) -> tuple[str, HeaderPairs]:
-        """(content type, headers) of binary mode; the body is `data`."""
+        """Return (content type, headers) of binary mode; the body is `data`."""
         pairs = [
             (f"ce-{name}", quote(_text(value), safe=_SAFE))
             for name, value in self.attributes.items()
@@ -79,7 +83,7 @@ class EventForm:
 
 
 def _text(value: Scalar) -> str:
-    """The canonical string of a value (section 3.1 of the specification)."""
+    """Write a value as its canonical string (section 3.1 of the specification)."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -87,8 +91,10 @@ def _text(value: Scalar) -> str:
 
 
 def event_of(delivery: Delivery, payload: str) -> EventForm:
-    """A delivery as an event. `payload` is the subscription's setting, for data that says nothing
-    about itself. The lease is in extension attributes, which replace any of the same name.
+    """Make an event of a delivery. `payload`: the subscription's setting, for data that has no
+    content type.
+
+    The lease is in extension attributes, which replace any of the same name.
     """
     record = delivery.record
     kind = content_type_of(record.headers)
@@ -119,13 +125,13 @@ def event_of(delivery: Delivery, payload: str) -> EventForm:
 
 
 def timestamp(ms: int) -> str:
-    """RFC 3339 in UTC, to the millisecond."""
+    """Write a time as RFC 3339 in UTC, to the millisecond."""
     moment = datetime.fromtimestamp(ms / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _attributes(headers: Headers) -> dict[str, Scalar]:
-    """The attributes of binary mode; empty when the message is no event."""
+    """Read the attributes of an event stored in binary mode; empty if the message is no event."""
     found: dict[str, Scalar] = {}
     for name, value in headers:
         lower = name.lower()
@@ -150,8 +156,8 @@ def _made_up(delivery: Delivery) -> dict[str, Scalar]:
 
 
 def _choose_form(event: EventForm, payload: str) -> None:
-    """How the value stands in JSON: by what it says that it is, else by the subscription's
-    setting; what does not fit is binary.
+    """Choose how JSON holds the value: by its content type, else by the subscription's setting; a
+    value that does not fit is binary.
     """
     kind = media_type(str(event.attributes.get("datacontenttype", "")))
     form = payload
@@ -171,7 +177,7 @@ def _choose_form(event: EventForm, payload: str) -> None:
 
 
 def is_json_type(kind: str) -> bool:
-    """`application/json`, `text/json`, `application/geo+json` ..."""
+    """Whether a content type is JSON: `application/json`, `text/json`, `application/geo+json`."""
     return _JSON_TYPE.fullmatch(kind) is not None
 
 
@@ -229,7 +235,7 @@ def _event(members: dict[str, msgspec.Raw]) -> EventForm:
 
 
 def binary_in(headers: Iterable[tuple[bytes, bytes]], faults: Faults) -> dict[str, str]:
-    """The attributes of a request in binary mode, empty when it has no `ce-specversion`."""
+    """Read the attributes of a request in binary mode; empty if it has no `ce-specversion`."""
     found: dict[str, str] = {}
     for raw_name, raw_value in headers:
         name = raw_name.lower().decode("ascii", "replace")
@@ -253,7 +259,7 @@ def _header_value(raw: bytes) -> str:
 
 
 def check(attributes: dict[str, str] | dict[str, Scalar]) -> Faults:
-    """(attribute, what is wrong with it), by the specification's section 3."""
+    """Return (attribute, what is wrong) for each mistake, by the specification's section 3."""
     faults: Faults = []
     for name in _REQUIRED:
         if attributes.get(name, "") == "":
@@ -308,5 +314,5 @@ def _is_base64(raw: msgspec.Raw) -> bool:
 
 
 def batch_of(events: Sequence[EventForm]) -> bytes:
-    """The JSON batch format."""
+    """Encode events in the JSON batch format of CloudEvents."""
     return b"[%b]" % b",".join([event.structured() for event in events])

@@ -75,12 +75,12 @@ def text_or_base64(raw: bytes | None) -> str | dict[str, str] | None:
 
 
 def safe(text: str) -> str:
-    """A header name that some client put together from broken bytes, made fit for UTF-8."""
+    """Make a header name from broken bytes fit for UTF-8."""
     return text.encode("utf-8", "replace").decode()
 
 
 def header_list(headers: Headers) -> bytes:
-    """`[["name","value"],...]`: order and repeats kept."""
+    """Encode headers as `[["name","value"],...]`; order and repeats stay."""
     try:
         return orjson.dumps([(name, value.decode()) for name, value in headers])  # type: ignore[union-attr]
     except (AttributeError, UnicodeDecodeError, TypeError):
@@ -90,7 +90,9 @@ def header_list(headers: Headers) -> bytes:
 
 
 def content_type_of(headers: Headers) -> str | None:
-    """The message's own content type, from the header of that name (any case), when it is text."""
+    """Return the message's own content type, from its header of that name in any case; None if it
+    is not text.
+    """
     for name, value in headers:
         # The length first: most headers are told apart by it.
         if len(name) == _CONTENT_TYPE and name.lower() == "content-type" and value is not None:
@@ -113,8 +115,8 @@ class DeliveryEncoder:
         self._topics: dict[str, bytes] = {}
 
     def _topic(self, topic: str) -> bytes:
-        """The topic inside quotes, without them. A regular expression may match many, hence the
-        bound.
+        """Encode the topic as the inside of a JSON string. A regular expression may match many
+        topics, so the cache is bounded.
         """
         if len(self._topics) >= _TOPICS_MAX:
             self._topics.clear()
@@ -122,7 +124,7 @@ class DeliveryEncoder:
         return known
 
     def one(self, delivery: Delivery) -> bytes:
-        """One message as a JSON object. A lease is base64url and never needs escaping."""
+        """Encode one message as a JSON object. A lease is base64url and never needs escaping."""
         record = delivery.record
         topic = self._topics.get(delivery.topic) or self._topic(delivery.topic)
         key = record.key
@@ -156,7 +158,7 @@ class DeliveryEncoder:
         )
 
     def received(self, received: Received, settled: bytes | None = None) -> bytes:
-        """The answer to a receive; `settled` is the encoded list of a joined call's results."""
+        """Encode the answer to a receive; `settled`: the encoded results of a joined call."""
         one = self.one
         pieces = [b'{"messages":[', b",".join([one(each) for each in received.messages]), b"]"]
         if settled is not None:
@@ -176,7 +178,7 @@ _PLAIN = {status: b'{"status":"%b"}' % status.value.encode() for status in Statu
 
 
 def result(of: SettleResult) -> bytes:
-    """One settle result. Most are a plain `acked`, which is a constant."""
+    """Encode one settle result. Most are a plain `acked`, which is a constant."""
     if not of.late and (of.deadline_ms, of.due_ms, of.now_state, of.error) == _NOTHING:
         return _PLAIN[of.status]
     members: dict[str, object] = {"status": of.status.value}
@@ -204,11 +206,11 @@ def cancelled(of: Cancel) -> dict[str, str]:
 
 
 def result_list(results: Iterable[SettleResult]) -> bytes:
-    """Results in the order of the request, as a JSON array."""
+    """Encode results as a JSON array, in the order of the request."""
     acked = _PLAIN[Status.ACKED]
     return b"[%b]" % b",".join([acked if each is ACKED else result(each) for each in results])
 
 
 def results(of: Sequence[SettleResult]) -> bytes:
-    """The answer to a settle."""
+    """Encode the answer to a settle."""
     return b'{"results":%b}' % result_list(of)

@@ -1,6 +1,4 @@
-"""Reading request bodies: typed and validated in one pass, and every mistake named when there is
-one.
-"""
+"""Read request bodies in one pass. If there is a mistake, a second pass names all of them."""
 
 from __future__ import annotations
 
@@ -20,14 +18,16 @@ FAULTS_MAX = 50
 
 
 class BodyDecoder(Generic[Body]):
-    """Reads JSON into one struct type. A second, slow pass runs when the first one refuses."""
+    """Reads JSON into one struct type. If that fails, a second, slow pass finds every mistake."""
 
     def __init__(self, kind: type[Body]) -> None:
         self.kind = kind
         self._decoder = msgspec.json.Decoder(kind)
 
     def decode(self, raw: bytes) -> Body:
-        """The body. Raises BadBodyError (not JSON), BadParameterError (JSON that does not fit)."""
+        """Decode the body. Raises BadBodyError (not JSON), BadParameterError (JSON that does not
+        fit).
+        """
         try:
             return self._decoder.decode(raw)
         except msgspec.ValidationError as error:
@@ -115,7 +115,7 @@ def _convert(value: object, kind: object, at: str, found: list[tuple[str, str]])
 
 
 def _pointer(path: str) -> str:
-    """`.headers[0][1]` (msgspec's own way) as a JSON Pointer; what it does not know stays out."""
+    """Write msgspec's `.headers[0][1]` as a JSON Pointer; leave out what has no place there."""
     steps = path.replace("[", ".").replace("]", "").split(".")
     return "".join(f"/{step}" for step in steps if step and step != "...")
 

@@ -367,7 +367,7 @@ class Subscriptions(Struct, frozen=True):
 
 
 class Partitions(Struct, frozen=True):
-    """Progress per partition."""
+    """Progress of a subscription, a row for each partition."""
 
     partitions: list[PartitionLag]
 

@@ -1,4 +1,4 @@
-"""Which form an answer takes: `Accept` (RFC 9110 section 12.5.1) and `Prefer: wait` (RFC 7240)."""
+"""Choose an answer's form: `Accept` (RFC 9110 section 12.5.1), `Prefer: wait` (RFC 7240)."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ class Negotiator:
         self._known.update((offer, offer) for offer in offers)
 
     def choose(self, accept: str) -> str:
-        """The media type to answer with. Raises NotAcceptableError when the client takes none of
-        them.
-        """
+        """Return the media type to answer with. Raises NotAcceptableError."""
         known = self._known.get(accept)
         if known is not None:
             return known
@@ -58,7 +56,7 @@ class Negotiator:
 
 
 def _range(part: str) -> tuple[str, float]:
-    """(media range, weight); parameters other than `q` are ignored, a broken `q` means refusal."""
+    """Parse (media range, weight). Ignores parameters but `q`; a broken `q` means refusal."""
     media, *parameters = (piece.strip().lower() for piece in part.split(";"))
     weight = 1.0
     for parameter in parameters:
@@ -70,7 +68,7 @@ def _range(part: str) -> tuple[str, float]:
 
 
 def _weight(offer: str, ranges: Sequence[tuple[str, float]]) -> float:
-    """The weight of the most specific range that covers `offer`."""
+    """Return the weight of the most specific range that covers `offer`."""
     for covering in (offer, offer.split("/", maxsplit=1)[0] + "/*", "*/*"):
         weights = [weight for media, weight in ranges if media == covering]
         if weights:
@@ -79,7 +77,7 @@ def _weight(offer: str, ranges: Sequence[tuple[str, float]]) -> float:
 
 
 def preferred_wait_ms(prefer: str | None) -> int | None:
-    """Milliseconds of `Prefer: wait=<seconds>`; None without it (or when it can't be read)."""
+    """Return the ms of `Prefer: wait=<seconds>`; None without it, or if it can't be read."""
     if prefer is None:
         return None
     found = _PREFER_WAIT.search(prefer)
@@ -97,7 +95,7 @@ def prefers_async(prefer: str | None) -> bool:
 
 
 def media_type(content_type: str | None) -> str:
-    """`application/json` of `Application/JSON; charset=utf-8`; empty without the header."""
+    """Return `application/json` of `Application/JSON; charset=utf-8`; empty without the header."""
     if content_type is None:
         return ""
     return content_type.partition(";")[0].strip().lower()

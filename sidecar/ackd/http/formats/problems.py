@@ -69,6 +69,7 @@ ADVICE = {
     "store-setup": "Correct the store's configuration as `detail` says.",
     "too-many-connections": "Keep connections alive and share them, or raise `connections_max`.",
     "bad-configuration": "Run `ackd check`.",
+    "peer-away": "Repeat after `Retry-After`; or ask the sidecar that `detail` names.",
     "bug": "Please report it with the log lines of that moment.",
     "error": "See `detail`.",
 }
@@ -81,7 +82,7 @@ by it, not by `title` or `detail`. The sidecar explains it at that address, too:
 
 
 def problem(error: AckdError) -> dict[str, object]:
-    """The document's members, in the order in which people read them."""
+    """Make the document's members, in the order in which people read them."""
     members: dict[str, object] = {
         "type": f"/problems/{error.type}",
         "title": error.title(),
@@ -96,7 +97,7 @@ def problem(error: AckdError) -> dict[str, object]:
 
 
 def encode(error: AckdError) -> bytes:
-    """The document as JSON. A fact that JSON can't hold is written as text."""
+    """Encode the document as JSON. A fact that JSON can't hold becomes text."""
     members = problem(error)
     try:
         return orjson.dumps(members, default=str)
@@ -112,13 +113,17 @@ def _tame(value: object) -> object:
 
 
 def retry_after(error: AckdError) -> str | None:
-    """Seconds for the Retry-After header; an error's own `retry_after_s` fact wins."""
+    """Return the seconds of the Retry-After header: the error's fact `retry_after_s`, else its
+    type's.
+    """
     fact = error.facts.get("retry_after_s", error.retry_after_s)
     return None if fact is None else str(fact)
 
 
 def field_errors(faults: Sequence[tuple[str, str]]) -> BadParameterError:
-    """One error for all wrong fields; each fault is (JSON Pointer or `query:x`/`header:x`, why)."""
+    """Make one error of all wrong fields; each fault is (JSON Pointer or `query:x`/`header:x`,
+    why).
+    """
     first = "; ".join(f"{where or 'the body'}: {why}" for where, why in faults[:3])
     more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""  # noqa: PLR2004  as above
     return BadParameterError(
@@ -127,19 +132,19 @@ def field_errors(faults: Sequence[tuple[str, str]]) -> BadParameterError:
 
 
 def bug() -> BugError:
-    """What a caller may know of an unexpected failure: nothing but that it happened."""
+    """Make the error of an unexpected failure: the caller learns only that it happened."""
     return BugError("ackd failed on this request; its log has the details.")
 
 
 def known() -> Iterator[type[AckdError]]:
-    """Every error class, parents first, in the order of the source."""
+    """List every error class, parents first, in the order of the source."""
     for value in vars(errors).values():
         if isinstance(value, type) and issubclass(value, AckdError):
             yield value
 
 
 def page(kind: str) -> str | None:
-    """The page behind `/problems/<kind>`, as plain text; None when there is no such problem."""
+    """Render the page behind `/problems/<kind>` as plain text; None if there is no such problem."""
     for error in known():
         if error.type == kind:
             return f"{kind} ({error.status})\n\n{error.title()}\n\n{ADVICE[kind]}\n"

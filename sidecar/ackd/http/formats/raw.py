@@ -25,7 +25,7 @@ _PLAIN = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)?")
 
 
 def plain(raw: bytes | None) -> str | None:
-    """The bytes as a field value, None when they don't fit."""
+    """Return the bytes as a field value, None if they don't fit into one."""
     if raw is None or not raw.isascii():
         return None
     text = raw.decode()
@@ -44,7 +44,7 @@ def _message_headers(headers: Headers) -> HeaderPairs:
 
 
 def facts(delivery: Delivery) -> HeaderPairs:
-    """Everything but the value, as header fields."""
+    """Make header fields of everything but the value."""
     record = delivery.record
     pairs: HeaderPairs = [
         ("Ackd-Id", one_line(delivery.id)),
@@ -74,6 +74,6 @@ def facts(delivery: Delivery) -> HeaderPairs:
 
 
 def one_line(text: str) -> str:
-    """Text for a field value: as it is when it is plain ASCII, else as a JSON string."""
+    """Write text as a field value: plain ASCII as it is, other text as a JSON string."""
     fits = plain(text.encode("utf-8", "replace"))
     return fits if fits is not None else json.dumps(text)

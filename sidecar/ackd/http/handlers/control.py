@@ -160,7 +160,7 @@ async def configure(call: HandlerCall) -> Reply:
 
 
 def _changes(raw: bytes) -> dict[str, object]:
-    """The object, not yet judged. Raises BadBodyError."""
+    """Read the body as an object of settings, without checking them. Raises BadBodyError."""
     try:
         return msgspec.json.decode(raw, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

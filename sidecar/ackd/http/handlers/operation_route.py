@@ -1,4 +1,4 @@
-"""The shape that all routes share which begin an operation: a plan when dry, else 202."""
+"""The common shape of routes that begin an operation: a dry run answers a plan, else 202."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ackd.http.server.router import Content, Handler, Route, RouteAnswer
 def begins(
     path: str, name: str, text: str, handler: Handler, *, tag: str, plan: object, body: object
 ) -> Route:
-    """`plan`: what a dry run answers."""
+    """Make such a route. `plan`: what a dry run answers."""
     return Route(
         "POST",
         path,

@@ -37,7 +37,7 @@ def view(accepted: Accepted) -> dict[str, object]:
 
 
 def accepted(result: Accepted, more: Sequence[tuple[str, str]]) -> Reply:
-    """202: `Location` says where to ask."""
+    """Answer 202; `Location` is the address that tells how far the message is."""
     members = view(result)
     headers = (("Location", str(members["status_url"])), *more)
     return Reply(orjson.dumps(members), status=202, headers=headers)

@@ -1,5 +1,7 @@
-"""ackd's own headers of a publish. An unknown one is refused, as an unknown field of a body is:
-with `Ackd-Delay: 5` nobody means that there is no delay.
+"""ackd's own headers of a publish.
+
+An unknown one is refused, like an unknown field of a body: with `Ackd-Delay: 5` nobody means that
+there is no delay.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ _KNOWN = {each: frozenset(name.lower().encode() for name in _NAMES[each]) for ea
 def unknown(
     headers: Iterable[tuple[bytes, bytes]], faults: list[tuple[str, str]], *, message: bool
 ) -> None:
-    """Append each header of ackd's that there is not. `message`: the request is one message."""
+    """Append each header that begins like ackd's and does not exist. `message`: the request is one
+    message.
+    """
     known = _KNOWN[message]
     for name, _ in headers:
         lower = name.lower()

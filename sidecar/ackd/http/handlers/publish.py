@@ -108,7 +108,7 @@ def _few(count: int, at: str) -> None:
 
 
 def _id(stored: Stored) -> str | None:
-    """A delayed message has no offset, and so no id, before it is due."""
+    """Return the message's id; None for a delayed message, which has no offset before it is due."""
     if stored.offset < 0:
         return None
     return message_id(stored.topic, stored.partition, stored.offset)
@@ -136,7 +136,7 @@ def _replayed(published: Published) -> Sequence[tuple[str, str]]:
 
 
 def _request(call: HandlerCall, messages: Sequence[Outgoing]) -> PublishRequest:
-    """With an Idempotency-Key also the fingerprint of everything that the key stands for."""
+    """Make the engine's request. With an Idempotency-Key it has a fingerprint of the messages."""
     given = call.one_header("Idempotency-Key")
     later = prefers_async(call.request.headers.get("Prefer"))
     if given is None:
@@ -149,8 +149,8 @@ def _request(call: HandlerCall, messages: Sequence[Outgoing]) -> PublishRequest:
 
 
 def _fingerprint(messages: Sequence[Outgoing]) -> bytes:
-    """Sixteen bytes over everything that makes up the messages; each part with its length before
-    it.
+    """Hash everything that makes up the messages into sixteen bytes; each part with its length
+    before it.
     """
     digest = blake2b(digest_size=16)
 

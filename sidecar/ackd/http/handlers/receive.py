@@ -77,7 +77,7 @@ async def receive(call: HandlerCall) -> Reply:
 
 
 def _check(call: HandlerCall, body: ReceiveBody) -> None:
-    """Raises BadParameterError for what can't work together."""
+    """Refuse parameters that can't work together. Raises BadParameterError."""
     if not body.release_on_close:
         return
     why = None
@@ -90,7 +90,7 @@ def _check(call: HandlerCall, body: ReceiveBody) -> None:
 
 
 def _keep(call: HandlerCall, name: str, body: ReceiveBody, received: Received) -> None:
-    """Remember these leases, if they are to be released when the connection ends."""
+    """Remember these leases if they are to be released when the connection ends."""
     if body.release_on_close and received.messages:
         kept = call.connection.kept
         if kept is None:
@@ -127,7 +127,9 @@ async def _wait(call: HandlerCall, name: str, request: ReceiveRequest) -> Receiv
 async def _settle_and_wait(
     call: HandlerCall, items: list[SettleItem], name: str, request: ReceiveRequest
 ) -> tuple[list[SettleResult], Received | AckdError]:
-    """The joined call; a client that does not read its answers gets no further messages."""
+    """Settle and receive in one call. A client that does not read its answers gets no further
+    messages.
+    """
     engine = call.service.engine
     if call.service.draining:
         return await engine.settle(items), DrainingError()
@@ -141,7 +143,7 @@ async def _settle_and_wait(
 
 
 async def listening(call: HandlerCall, asking: Coroutine[None, None, T], nothing: T) -> T:
-    """Await the engine; a connection that closes meanwhile cancels only this wait."""
+    """Await the engine. A connection that closes meanwhile cancels only this wait."""
     connection = call.connection
     task = asyncio.current_task()
     if task is None or connection.transport is None:
@@ -173,7 +175,9 @@ def _answer(
     received: Received,
     results: Sequence[SettleResult] | None,
 ) -> Reply:
-    """The answer in the requested form; its leases are released if not one byte is handed over."""
+    """Make the answer in the requested form; it releases its leases if not one byte was handed
+    over.
+    """
     if form == JSON:
         settled = None if results is None else codec.result_list(results)
         reply = Reply(encoder.received(received, settled))
@@ -192,7 +196,7 @@ def _bytes(
     received: Received,
     results: Sequence[SettleResult] | None,
 ) -> Reply:
-    """Every form but JSON; the other members of JSON's answer are headers here."""
+    """Make an answer in any form but JSON; headers have what else JSON would say."""
     headers = _headers(received)
     if results is not None:
         headers.append(("Ackd-Settled", ", ".join(each.status.value for each in results)))

@@ -38,7 +38,7 @@ def settle_items(service: Service, items: Sequence[Item]) -> list[SettleItem]:
 
 
 def raise_if_all_away(results: Sequence[SettleResult]) -> bool:
-    """Whether some are unavailable. Raises the store's error when all are (R22)."""
+    """Return whether some results are unavailable. Raises the store's error if all are (R22)."""
     away = [each for each in results if each.status is Status.UNAVAILABLE]
     if away and len(away) == len(results):
         raise away[0].error or StoreError()
@@ -55,7 +55,7 @@ async def settle(call: HandlerCall) -> Reply:
 
 
 async def _one(call: HandlerCall, item: SettleItem) -> Reply:
-    """Settle one lease: what a batch says per item is the status here."""
+    """Settle one lease; the HTTP status is what a batch says per item."""
     [result] = await call.service.engine.settle([item])
     if result.status is Status.LOST:
         now = {"state": result.now_state, "attempt": result.now_attempt}

@@ -44,7 +44,7 @@ _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """What the client asked for."""
+    """The query parameters of a stream."""
 
     in_flight: int
     duration_ms: int
@@ -81,7 +81,7 @@ def _ndjson(_event: str, data: bytes) -> bytes:
 
 
 def _sse(event: str, data: bytes) -> bytes:
-    """An event without a name is a `message` to its reader."""
+    """Write lines as a server-sent event; one without a name is a `message` to its reader."""
     return (b"event: %b\n" % event.encode() if event else b"") + b"data: %b\n\n" % data
 
 
@@ -89,7 +89,7 @@ _LINES: dict[str, Callable[[str, bytes], bytes]] = {NDJSON: _ndjson, SSE: _sse}
 
 
 class Stream(Reply):
-    """An answer that goes on until its time is over, the sidecar stops, or the client leaves."""
+    """An answer that lasts until its time is over, the sidecar stops, or the client leaves."""
 
     __slots__ = (
         "_beat_s",

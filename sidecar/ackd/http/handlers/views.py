@@ -20,7 +20,9 @@ TEXT = "text/plain; charset=utf-8"
 
 
 def _plain(value: object) -> object:
-    """What JSON can't hold by itself: sets as lists, everything else as text (paths, say)."""
+    """Convert what JSON can't hold by itself: sets into lists, everything else (paths, say) into
+    text.
+    """
     if isinstance(value, frozenset | set):
         return sorted(str(each.value) if isinstance(each, Enum) else str(each) for each in value)
     return str(value)

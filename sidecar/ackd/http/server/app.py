@@ -63,7 +63,7 @@ class Pages:
         self._passed: set[str] = set()
 
     def check_host(self, request: Request) -> None:
-        """Raises ForeignHostError."""
+        """Refuse a `Host` that is not a name of this port. Raises ForeignHostError."""
         if self._names is None:
             return
         host = request.headers.get("Host")
@@ -87,7 +87,7 @@ class Pages:
         return True
 
     def check_page(self, request: Request) -> None:
-        """Raises ForbiddenError."""
+        """Refuse a request of a web page from another site. Raises ForbiddenError."""
         headers = request.headers
         if "Origin" in headers:
             raise ForbiddenError(f"A web page of {headers['Origin']} called.")
@@ -96,7 +96,6 @@ class Pages:
             raise ForbiddenError(f"A web page of another place called (Sec-Fetch-Site: {site}).")
 
     def check_stream(self, request: Request) -> None:
-        """Raises BadParameterError."""
         if not request.headers.get(STREAM_HEADER):
             why = (
                 "Where there is no token a stream has to name its worker (any name does): "
@@ -106,7 +105,7 @@ class Pages:
 
 
 def _name(host: str) -> str:
-    """The name or address in a Host header, without its port."""
+    """Return the name or address in a Host header, without its port."""
     host = host.strip().lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]
@@ -114,7 +113,7 @@ def _name(host: str) -> str:
 
 
 class App:
-    """Everything behind one port."""
+    """Answers all requests of one port: admits them, finds the route, bounds the body, counts."""
 
     def __init__(
         self,
@@ -159,7 +158,11 @@ class App:
         except AckdError as error:
             reply = self._failed(error)
         except Exception:  # noqa: BLE001  the last line: a bug is logged and answered 500
-            LOG.exception("request failed: %s %s", request.method, route.name if route else "-")
+            LOG.exception(
+                "a request failed on a bug of ackd's, please report it: %s %s",
+                request.method,
+                route.name if route else "-",
+            )
             reply = failure(problems.bug())
         finally:
             if call is not None and call.held:

@@ -29,8 +29,8 @@ class TokenFile:
             self._expected = b"Bearer " + await asyncio.to_thread(_read, self.path)
 
     def check(self, authorization: str | None) -> None:
-        """Let pass or raise UnauthorizedError; takes as long for a nearly right token as for a
-        wrong one.
+        """Return if the token is right, else raise UnauthorizedError; a nearly right token takes as
+        long as a wrong one.
         """
         expected = self._expected
         if authorization is None:
@@ -55,18 +55,18 @@ class TokenFile:
                 if mark != seen:
                     expected = b"Bearer " + await asyncio.to_thread(_read, path)
                     if seen is not None and expected != self._expected:
-                        LOG.info("bearer token replaced")
+                        LOG.info("the bearer token was replaced: the token file has changed")
                     self._expected = expected
                     seen = mark
             except (OSError, ConfigError) as error:
                 if seen is not None:
-                    LOG.error("token file can't be read, the old token stays: %s", error)  # noqa: TRY400
+                    LOG.error("ackd can't read the token file, and keeps the old token: %s", error)  # noqa: TRY400
                     seen = None
             await asyncio.sleep(LOOK_S)
 
 
 def _read(path: Path) -> bytes:
-    """The first line of the file. Raises OSError, ConfigError."""
+    """Read the first line of the file. Raises OSError, ConfigError."""
     with path.open("rb") as file:
         token = file.read(TOKEN_BYTES_MAX + 1).split(b"\n", 1)[0].strip()
     if not token or len(token) > TOKEN_BYTES_MAX or not token.isascii():

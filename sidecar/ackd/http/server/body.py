@@ -1,4 +1,4 @@
-"""Bodies that did not come with their head: by length, or in chunks (RFC 9112 section 7.1)."""
+"""Bodies that came after their head: by length, or in chunks (RFC 9112 section 7.1)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Reading(Protocol):
 
 
 class Body:
-    """A body of `left` bytes that comes piece by piece."""
+    """A body of `left` more bytes, which comes piece by piece."""
 
     __slots__ = ("_connection", "_error", "_pieces", "_unread", "_waiter", "done", "left")
 
@@ -46,7 +46,7 @@ class Body:
         return self._error is not None
 
     def feed(self, data: bytes) -> bytes:
-        """Take the bytes that belong to it; returns those after its end."""
+        """Take the bytes that belong to the body; returns those after its end."""
         rest = self._cut(data)
         if self._unread > UNREAD_BYTES_MAX and not self.done:
             self._connection.pause()
@@ -70,7 +70,7 @@ class Body:
             self._unread += len(piece)
 
     def fail(self) -> None:
-        """The body broke off, or is malformed: its reader gets the error."""
+        """The body broke off, or is malformed: give its reader the error."""
         if not self.done:
             self._error = BadBodyError("The body broke off, or its framing is wrong.")
             self.done = True
@@ -82,8 +82,8 @@ class Body:
             waiter.set_result(None)
 
     async def some(self) -> bytes:
-        """The bytes that have come since the last call; waits for some; empty at the end. Raises
-        BadBodyError.
+        """Return the bytes that came since the last call, after a wait if there are none; empty at
+        the end. Raises BadBodyError.
         """
         while not self._pieces and not self.done:
             self._connection.resume()
@@ -101,7 +101,7 @@ class Body:
 
 
 class Chunked(Body):
-    """A body whose length nobody knows before its last chunk. `left`: of the chunk that comes."""
+    """A body of unknown length, in chunks. `left`: bytes of the current chunk."""
 
     __slots__ = ("_ended", "_held", "_last", "_trailers")
 
@@ -135,7 +135,7 @@ class Chunked(Body):
         return data[at:] if self.done and not self.broken else b""
 
     def _unfinished(self, line: bytes) -> None:
-        """Keep the start of a line; refuse at once what can't become a line."""
+        """Keep the begin of a line; refuse at once what can't become one."""
         if len(line) >= LINE_BYTES_MAX or b"\n" in line or (self._ended and line != b"\r"):
             self.fail()
         else:

@@ -1,7 +1,7 @@
 """Leases that ackd releases when their client's connection dies (`release_on_close`, R21).
 
-Only on a connection that stays open between requests. While it has such leases, the server does not
-close it for being idle: the worker may be busy.
+This works only on a connection that stays open between requests. While it has such leases, the
+server does not close it for being idle, because the worker may be busy.
 """
 
 from __future__ import annotations

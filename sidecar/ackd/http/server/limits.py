@@ -31,8 +31,8 @@ ANSWER_BYTES_MAX = 32 * MIB
 
 
 class Budget:
-    """Bytes that may be held at once. A piece larger than the whole budget fits when nothing else
-    is held.
+    """Bounds the bytes that are held at once. A piece larger than the whole budget fits when
+    nothing else is held.
     """
 
     __slots__ = ("_room", "held", "limit")
@@ -78,7 +78,7 @@ class Budget:
 
 @dataclass(slots=True)
 class Limits:
-    """One port's bounds. Times in seconds, because asyncio wants them so."""
+    """The bounds of one port. Times are in seconds, as asyncio wants them."""
 
     connections_max: int
     head_bytes_max: int

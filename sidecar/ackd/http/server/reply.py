@@ -27,7 +27,7 @@ _NO_BODY = frozenset({204, 304})
 
 
 class _Date:
-    """The Date header, formatted once a second (RFC 9110 section 6.6.1)."""
+    """Makes the Date header, once a second (RFC 9110 section 6.6.1)."""
 
     def __init__(self) -> None:
         self._until_ns = 0
@@ -46,7 +46,7 @@ _DATE = _Date()
 
 @lru_cache(maxsize=256)
 def _start(status: int, content_type: str) -> str:
-    """Status line and content type: few combinations, the same ones again and again."""
+    """Make status line and content type; cached, as there are few combinations."""
     line = f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\n"
     return line if not content_type else f"{line}Content-Type: {content_type}\r\n"
 
@@ -78,11 +78,11 @@ class Reply:
         self.undelivered = undelivered
 
     def length(self) -> str:
-        """The header line that says where the body ends."""
+        """Return the header line that says where the body ends."""
         return f"Content-Length: {len(self.body)}\r\n"
 
     def head(self, *, http10: bool = False) -> bytes:
-        """Status line and header fields, the empty line included."""
+        """Return status line and header fields, with the empty line."""
         status = self.status
         empty = status in _NO_BODY
         start = _start(status, "" if empty else self.content_type)

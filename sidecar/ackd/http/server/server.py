@@ -199,7 +199,9 @@ class Connection(asyncio.BufferedProtocol):
         return request
 
     def _unfinished(self, data: bytes, most: int) -> AckdError | None:
-        """Judge an incomplete head."""
+        """Judge a head of which more bytes are to come: the error if it is wrong or too large
+        already, else None.
+        """
         if len(data) >= most:
             return HeadTooLargeError(f"A head may have {most} bytes here.", bytes_max=most)
         if not data:
@@ -297,7 +299,7 @@ class Connection(asyncio.BufferedProtocol):
         except ConnectionError:
             return False
         except Exception:
-            LOG.exception("a connection failed outside its handler")
+            LOG.exception("ackd closes a connection on a bug of its own, please report it")
             return False
         if body is not None and not await self._linger(body):
             return False

@@ -77,14 +77,21 @@ class Service:
         )
         away = sum(each.status is Status.UNAVAILABLE for each in results)
         if away:
-            LOG.warning("could not release %d leases: they end at their deadlines", away)
+            LOG.warning(
+                "the store did not release %d leases of a client that left: they end in time",
+                away,
+            )
 
     async def _abandon(self, received: Received) -> None:
         try:
             await self.engine.abandon(received)
         except AckdError as error:
             # The store is away: the leases end at their deadlines, as for a client that died.
-            LOG.warning("%d leases could not be released: %s", len(received.messages), error)
+            LOG.warning(
+                "the store did not release %d leases that no client got, they end in time: %s",
+                len(received.messages),
+                error,
+            )
 
 
 def limits_of(settings: ServerSettings) -> Limits:

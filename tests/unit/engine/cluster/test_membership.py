@@ -142,3 +142,16 @@ async def test_r23_a_jump_of_the_stores_clock_is_waited_for(
         now_ms = world.clock.monotonic_ms()
         member.clock.seen(world.store.run, now_ms + 60_000, now_ms, now_ms)
     assert 59_900 < asked.result() <= 60_000
+
+
+async def test_r10_a_subscription_that_is_built_again_replays_what_its_process_served(
+    world: World, member: Membership
+) -> None:
+    assert not member.replaying()
+    world.store.runs_as = "run-2"
+    again = Membership(world.state, world.context, MemberNote())
+    again.go_on(member)
+    again.registered(5, [])
+    assert again.replaying()
+    again.replayed_run = "run-2"
+    assert not again.replaying()

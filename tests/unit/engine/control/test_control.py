@@ -97,7 +97,7 @@ async def test_a_setting_that_this_sidecar_cannot_have_is_left_out(
     hears(world, control, Live(1, {"lease_ms": 5_000, "of_the_future": 1, "attempts_max": -1}))
     assert world.state.settings.lease_ms == 5_000
     assert world.state.settings.attempts_max == world.state.configured.attempts_max
-    assert control.sources() == {"lease_ms": "live"}
+    assert control.in_force().sources == {"lease_ms": "live"}
 
 
 async def test_a_store_that_forgot_gets_the_newest_back(
@@ -110,7 +110,7 @@ async def test_a_store_that_forgot_gets_the_newest_back(
     await control.repair()
     assert world.data.live[NAME] == written
     await control.repair()  # nothing is lacking
-    assert caplog.text.count("forgot") == 1
+    assert caplog.text.count("lost the live settings") == 1
 
 
 async def test_two_who_change_at_once_both_count(world: World, control: Control) -> None:

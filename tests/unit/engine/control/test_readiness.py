@@ -10,7 +10,10 @@ import pytest
 
 from ackd.api.messages import Reason
 from ackd.core.ids import TopicPartition
-from ackd.engine.control.readiness import ReadinessParts, readiness
+from ackd.engine.control.control import Control
+from ackd.engine.control.readiness import SubscriptionReadiness, readiness
+from ackd.engine.ownership.partition_increase import PartitionIncrease
+from ackd.engine.retry.own_topic import RetryTopic
 from ackd.ports import Condition, Member
 from tests.unit.engine.world import NAME, TOPIC, World
 
@@ -28,7 +31,7 @@ class Growth:
 
 @dataclass
 class Parts:
-    """What readiness reads of a subscription."""
+    """What readiness reads of a subscription; it stands for `Control` and `RetryTopic` too."""
 
     state: Any
     partitions: Any
@@ -37,17 +40,12 @@ class Parts:
     halted_for: str = ""
     warning: str = ""
 
-    @property
-    def ownership(self) -> Parts:
-        return self
-
-    @property
-    def control(self) -> Parts:
-        return self
-
-    @property
-    def retry_topic(self) -> Parts:
-        return self
+    def reading(self) -> SubscriptionReadiness:
+        membership, growth = self.membership, cast("PartitionIncrease", self.growth)
+        control, topic = cast("Control", self), cast("RetryTopic", self)
+        return SubscriptionReadiness(
+            self.state, self.partitions, membership, membership.drift, control, growth, topic
+        )
 
 
 @pytest.fixture
@@ -65,7 +63,7 @@ def reasons(world: World, parts: Parts, **more: Any) -> dict[str, Reason]:
         world.store,
         {"main": world.broker},
         more.pop("broker_errors", {}),
-        {NAME: cast("ReadinessParts", parts)},
+        {NAME: parts.reading()},
         **{"draining": False, **more},
     )
     return {each.name: each for each in found}
@@ -86,6 +84,18 @@ async def test_a_sidecar_that_stops_or_lacks_a_task_says_so(world: World, parts:
     found = reasons(world, parts, draining=True, failure="x has ended")
     assert (found["draining"].ok, found["tasks"].ok) == (False, False)
     assert found["tasks"].detail == "x has ended"
+
+
+async def test_sidecars_without_a_link_are_a_warning(world: World, parts: Parts) -> None:
+    assert "peers" not in reasons(world, parts)
+    found = reasons(world, parts, unreachable={})["peers"]
+    assert (found.ok, found.detail) == (True, "")
+    away = {f"pod-{number}": "refused" for number in range(9)}
+    found = reasons(world, parts, unreachable=away)["peers"]
+    assert (found.ok, found.detail) == (
+        True,
+        "no link to 9 other sidecars: pod-0: refused; pod-1: refused; pod-2: refused",
+    )
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,7 @@ class Scene:
 @pytest.fixture
 async def scene(world: World) -> AsyncIterator[Scene]:
     state, context, partitions = world.state, world.context, world.partitions
-    dispatcher = Dispatcher(
-        state, context, partitions, world.membership, world.notes, world.breaker, None, list
-    )
+    dispatcher = world.dispatcher()
     bodies, claims = copies(world)
     pressure = WindowPressure(state, context, partitions, lambda: False, lambda: False)
     timers = DeadlineTimers(
@@ -134,7 +132,7 @@ async def test_i5_what_is_stuck_is_moved(scene: Scene) -> None:
     await asyncio.sleep(4)
     assert status(partition) is EntryStatus.LEASED
     await asyncio.sleep(3)
-    assert status(partition) is EntryStatus.SENDING
+    assert status(partition) is EntryStatus.MOVING
 
 
 @pytest.mark.parametrize("others", [0, 1])

@@ -13,7 +13,6 @@ from ackd.core.record.operations import Settle
 from ackd.core.record.transitions import Verb
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.delivery.dedup import Dedup
-from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.partition.partition import Partition
 from ackd.errors import StoreError
 from ackd.ports import Record
@@ -236,16 +235,7 @@ async def test_r21_an_answer_that_comes_after_the_lease_is_not_delivered(scene: 
     world = scene.world
     await scene.tasks.stop()
     dedup = Dedup(world.state, world.context)
-    dispatcher = Dispatcher(
-        world.state,
-        world.context,
-        world.partitions,
-        world.membership,
-        world.notes,
-        world.breaker,
-        dedup,
-        list,
-    )
+    dispatcher = world.dispatcher(dedup)
     dispatcher.ready(await world.owns(0, [0]))
     waiter = dispatcher.enter(ReceiveRequest(lease_ms=1_000))
     await scene.settled()

@@ -24,16 +24,7 @@ def pauses() -> list[Pause]:
 @pytest.fixture
 def dispatcher(world: World, pauses: list[Pause]) -> Dispatcher:
     """Without deduplication."""
-    made = Dispatcher(
-        world.state,
-        world.context,
-        world.partitions,
-        world.membership,
-        world.notes,
-        world.breaker,
-        None,
-        lambda: pauses,
-    )
+    made = world.dispatcher(pauses=lambda: pauses)
     world.state.signals.deliver.connect(made.serve)
     return made
 

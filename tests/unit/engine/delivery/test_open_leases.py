@@ -1,28 +1,17 @@
 """How many leases of one consumer are open, whoever ends them and whoever owns the partition."""
 
 import asyncio
-from dataclasses import dataclass
 
 import pytest
 
 from ackd.api.messages import LeaseView
 from ackd.core.record.operations import Settle
 from ackd.core.record.transitions import Verb
-from ackd.engine.base.context import Context
 from ackd.engine.delivery.open_leases import LOOK_MS, LOOKS_MAX, OpenLeases
-from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
 from ackd.engine.settlement.settle import Settler
 from ackd.errors import StoreError
 from tests.unit.engine.world import LEASE_MS, NAME, World
-
-
-@dataclass
-class Leasing:
-    """The parts that `OpenLeases` reads."""
-
-    context: Context
-    partitions: OwnedPartitions
 
 
 class Looks(Settler):
@@ -40,14 +29,14 @@ class Looks(Settler):
 
 @pytest.fixture
 def looks(world: World) -> Looks:
-    settler = Looks({NAME: world}, world.context)
+    settler = Looks({NAME: world.settles}, world.context)
     settler.seen, settler.away = [], False
     return settler
 
 
 @pytest.fixture
 def leases(world: World, looks: Looks) -> OpenLeases:
-    return OpenLeases(NAME, {NAME: Leasing(world.context, world.partitions)}, looks)
+    return OpenLeases(NAME, world.context, {NAME: world.partitions}, looks.look)
 
 
 async def ends(world: World, partition: Partition, verb: Verb, lease: str) -> None:

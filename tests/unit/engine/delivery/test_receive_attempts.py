@@ -7,8 +7,13 @@ import pytest
 from ackd.api.messages import ReceiveRequest, SettleItem, SettleVerb
 from ackd.core.ids import TopicPartition
 from ackd.core.ledger.entry import EntryStatus
+from ackd.engine.delivery import receive_attempts
 from ackd.engine.delivery.dispatcher import Dispatcher
-from ackd.engine.delivery.receive_attempts import BODY_WAIT_MS, ReceiveAttempts
+from ackd.engine.delivery.receive_attempts import (
+    BODY_WAIT_MS,
+    AnsweredMessages,
+    ReceiveAttempts,
+)
 from ackd.engine.settlement.settle import Settler
 from ackd.errors import AttemptMismatchError, StoreError
 from tests.unit.engine.world import LEASE_MS, NAME, TOPIC, World
@@ -17,19 +22,10 @@ ASK = ReceiveRequest(max=2)
 
 
 def parts(world: World) -> tuple[ReceiveAttempts, Dispatcher, Settler]:
-    dispatcher = Dispatcher(
-        world.state,
-        world.context,
-        world.partitions,
-        world.membership,
-        world.notes,
-        world.breaker,
-        None,
-        list,
-    )
-    settler = Settler({NAME: world}, world.context)
+    dispatcher = world.dispatcher()
+    settler = Settler({NAME: world.settles}, world.context)
     attempts = ReceiveAttempts(
-        world.state, world.context, world.partitions, dispatcher, world.notes, settler
+        world.state, world.context, world.partitions, dispatcher, world.notes, settler.look
     )
     return attempts, dispatcher, settler
 
@@ -126,9 +122,38 @@ async def test_after_a_restart_the_body_is_waited_for(world: World) -> None:
         await asyncio.sleep(BODY_WAIT_MS / 2_000)
         world.fetches(partition, [0])
     assert [each.lease for each in asked.result().messages] == [first.lease]
+    again, _, _ = parts(world)
     await world.owns(0)
     with pytest.raises(StoreError, match="has not fetched"):
-        await restarted.receive("a", ReceiveRequest())
+        await again.receive("a", ReceiveRequest())
+
+
+async def test_a_repeat_needs_no_partition_here(world: World, attempts: ReceiveAttempts) -> None:
+    """It is another sidecar's by now, or the messages came from there."""
+    first = await attempts.receive("a", ASK)
+    world.partitions.remove(world.partitions.all()[0])
+    again = await attempts.receive("a", ASK)
+    assert again.replayed
+    assert again.messages == first.messages
+
+
+async def test_i8_answered_messages_are_kept_for_a_time_and_within_bounds(
+    attempts: ReceiveAttempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (old, *_), (message, *_) = [(await attempts.receive(name, ASK)).messages for name in ("a", "b")]
+    kept = AnsweredMessages()
+    kept.keep([old], 0, 10)
+    kept.keep([message], 9, 20)
+    assert (kept.find(old.lease), kept.find(message.lease)) == (old, message)
+    kept.keep([], 10, 10)
+    assert (kept.find(old.lease), kept.find(message.lease)) == (None, message)
+    monkeypatch.setattr(receive_attempts, "KEPT_MAX", 1)
+    kept.keep([old], 10, 20)
+    assert (kept.find(old.lease), kept.find(message.lease)) == (old, None)
+    monkeypatch.setattr(receive_attempts, "KEPT_BYTES_MAX", 0)
+    kept.keep([], 10, 10)
+    assert kept.find(old.lease) is None
+    kept.forget(old.lease)
 
 
 async def test_nothing_is_remembered_of_an_empty_answer(

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ackd.api.messages import Delivery, ReceiveRequest
-from ackd.engine.delivery.dispatcher import WAITERS_MAX, Waiter, WaiterQueue
+from ackd.engine.delivery.waiters import WAITERS_MAX, Waiter, WaiterQueue
 from tests.unit.engine.world import record
 
 
@@ -24,7 +24,7 @@ async def test_first_come_first_served() -> None:
     queue.join(one)
     queue.join(two)
     assert queue.first() is one
-    queue.served()
+    queue.served(one)
     assert queue.first() is two
     queue.return_first(one)  # its grants gave nothing: it keeps its turn
     assert queue.first() is one
@@ -99,3 +99,22 @@ async def test_the_size_is_what_was_granted_not_what_was_asked_for() -> None:
     assert one.size() == 30
     del one.deliveries[0]
     assert one.size() == 20
+
+
+async def test_those_of_other_sidecars_can_be_served_first() -> None:
+    queue, own, gone, relayed = WaiterQueue(), waiter(), waiter(), waiter()
+    for each in (own, gone, relayed):
+        queue.join(each)
+    assert queue.first_relayed() is None
+    gone.relayed = relayed.relayed = gone.gone = True
+    assert queue.first_relayed() is relayed
+    queue.served(relayed)
+    assert queue.all() == [own, gone]
+
+
+async def test_whose_time_is_up_waits_for_another_sidecar_that_was_asked() -> None:
+    queue, asked = WaiterQueue(), waiter(0)
+    queue.join(asked)
+    asked.elsewhere = 1
+    queue.answer_impatient(asked.start_s)
+    assert not asked.future.done()

@@ -6,21 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import cast
 
 import pytest
 
 from ackd.api.dead_letters import DeadRequest, Kind, Progress
 from ackd.engine.base.live import Halt, Live
 from ackd.engine.base.tasks import Tasks
-from ackd.engine.control.control import Control
 from ackd.engine.operations.archive import KEEP_MS, AnyDocument, NoRightError
 from ackd.engine.operations.dead_letter_records import DeadLetterRecords
 from ackd.engine.operations.operation_runner import RIGHT_MS, Operations
-from ackd.engine.operations.parts import OperationParts
-from ackd.engine.operations.redrive_job import RedriveJob
-from ackd.engine.ownership.records import Records
-from ackd.engine.retry.own_topic import retry_topic
 from ackd.errors import (
     BrokerError,
     OperationRunningError,
@@ -90,19 +84,12 @@ class Runner:
         self.tries: list[int] = []
         self.control = HaltControl()
         context = replace(world.context, random_bits=lambda _: number)
-        parts = OperationParts(
+        self.operations = Operations(
             world.state,
             context,
-            world.membership,
-            cast("Control", self.control),
-            Records(context, world.partitions, world.membership),
+            self.control.end_halt,
             DeadLetterRecords(context),
-            retry_topic(world.broker, NAME, world.state.settings),
-            None,
-        )
-        self.operations = Operations(parts)
-        self.operations._work = lambda document: cast(  # type: ignore[method-assign]
-            "RedriveJob", ScriptedJob(self, document)
+            lambda document, _: ScriptedJob(self, document),
         )
 
     async def begin(self) -> str:

@@ -29,7 +29,7 @@ TP = TopicPartition(TOPIC, 0)
 
 
 class Acks:
-    """`ackd.ports.OwnAcks`: what the adapter was told."""
+    """`ackd.ports.BrokerSideAcks`: what the adapter was told."""
 
     def __init__(self) -> None:
         self.places: dict[bytes, AssignedPlace] = {}

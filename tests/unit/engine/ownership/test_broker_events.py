@@ -12,6 +12,7 @@ import pytest
 from ackd.core.ids import TopicPartition
 from ackd.engine.base.tasks import Tasks, Vitals
 from ackd.engine.ownership.broker_events import CONDITION, HANDOVER_MS, BrokerEvents
+from ackd.engine.ownership.leader_epochs import LeaderEpochs
 from ackd.engine.ownership.ownership import AGAIN, Ownership
 from ackd.engine.partition.partition import Partition
 from ackd.engine.retry.copy_filter import OwnCopyFilter
@@ -106,6 +107,7 @@ class Flow:
             world.partitions,
             world.membership,
             cast("Ownership", self.owners),
+            cast("LeaderEpochs", self.owners.leader_epochs),
             OwnCopyFilter(NAME, (TOPIC,), (), world.metrics),
             self._hand_over,
             self._fetched,

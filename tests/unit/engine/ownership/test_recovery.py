@@ -11,7 +11,7 @@ from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.record.operations import Advance, Gap, Op
 from ackd.core.record.protocol import CallStatus, Open, Snapshot
 from ackd.engine.ownership import undo
-from ackd.engine.ownership.foreign_reset import ForeignResets
+from ackd.engine.ownership.external_reset import ExternalResets
 from ackd.engine.ownership.records import Records
 from ackd.engine.ownership.recover import NotYetError, Recovery, Wish
 from ackd.engine.partition.partition import Partition
@@ -41,7 +41,7 @@ class Taking:
     ) -> bool:
         """Whether the position must be committed before anything is delivered."""
         world, self.partition = self.world, self._partition()
-        resets = ForeignResets(world.state, world.context, self.records, "ackd.retry.work")
+        resets = ExternalResets(world.state, world.context, self.records, "ackd.retry.work")
         recovery = Recovery(world.context, world.consumer, self.partition, no_jump, resets)
         wish = Wish(world.partitions.me, start, assigned, accept_foreign)
         return await recovery.take(wish, TP)

@@ -16,7 +16,7 @@ ID = b"\7" * 16
 
 
 class Other:
-    """`ackd.ports.ForeignDead`: what the broker's own consumers say of a letter, by its value."""
+    """`ackd.ports.DeadLetterOrigins`: what the broker's own consumers say of a letter."""
 
     def __init__(self, **origins: DeadOrigin) -> None:
         self.origins = origins

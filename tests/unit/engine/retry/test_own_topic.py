@@ -188,6 +188,6 @@ async def test_where_it_is_off_it_is_read_if_it_is_there(
 
 
 async def test_a_broker_with_acks_of_its_own_needs_none(world: World) -> None:
-    world.broker.capabilities = replace(world.broker.capabilities, own_acks=True)
+    world.broker.capabilities = replace(world.broker.capabilities, broker_side_acks=True)
     assert await RetryTopic(world.state, world.context)._prepare()
     assert world.broker.made == []

@@ -10,7 +10,7 @@ from tests.unit.engine.world import NAME, World
 
 async def extends(world: World, lease: str, note: str) -> None:
     item = SettleItem(lease, SettleVerb.EXTEND, note=note)
-    (found,) = await Settler({NAME: world}, world.context).settle([item])
+    (found,) = await Settler({NAME: world.settles}, world.context).settle([item])
     assert found.status is Status.EXTENDED
 
 

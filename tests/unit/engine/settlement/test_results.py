@@ -42,7 +42,7 @@ def test_a_settle_that_counted(
         (State.LEASED, "leased"),
         (State.WAITING, "retrying"),
         (State.DEAD, "dead"),
-        (State.SENDING, "moving"),
+        (State.MOVING, "moving"),
         (State.FINISHED, "finished"),
     ],
 )

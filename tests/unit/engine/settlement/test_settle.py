@@ -47,7 +47,9 @@ class Scene:
 @pytest.fixture
 async def scene(world: World) -> Scene:
     partition = await world.owns(0, [0, 1, 2])
-    return Scene(world, Settler({NAME: world}, world.context), await world.leases(partition, 3))
+    return Scene(
+        world, Settler({NAME: world.settles}, world.context), await world.leases(partition, 3)
+    )
 
 
 @pytest.mark.parametrize(

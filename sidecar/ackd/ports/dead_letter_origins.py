@@ -19,7 +19,7 @@ class DeadOrigin(NamedTuple):
 
 
 @runtime_checkable
-class ForeignDead(Protocol):
+class DeadLetterOrigins(Protocol):
     """Reads what the broker's own client libraries write into dead letters. Optional for an
     adapter.
     """

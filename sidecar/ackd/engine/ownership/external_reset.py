@@ -31,7 +31,7 @@ LOG = logging.getLogger("ackd.engine")
 
 READ_MAX = 500
 KEEP_MS = 30 * 86_400_000
-PENDING = frozenset({State.DEAD, State.SENDING})
+PENDING = frozenset({State.DEAD, State.MOVING})
 """A copy that is moving to another topic goes on, and is no reason to skip its message."""
 
 
@@ -45,14 +45,14 @@ class Moved(msgspec.Struct):
 _MOVES = msgspec.json.Decoder(list[Moved])
 
 
-class ForeignResets:
+class ExternalResets:
     """External resets of one subscription's partitions. Several at once share one reading."""
 
     def __init__(
         self, state: SubscriptionState, context: Context, records: Records, retry_topic: str
     ) -> None:
-        self.state = state
-        self.context = context
+        self._state = state
+        self._context = context
         self._records = records
         self._retry_topic = retry_topic
         self._wanted: dict[LedgerKey, int] = {}
@@ -64,7 +64,7 @@ class ForeignResets:
         # An earlier note of this epoch is of a reset that was never made.
         moves = [each for each in await self._moves(key) if each.epoch < epoch]
         moves.append(Moved(epoch, offset))
-        await self.context.store.put(_name(key), msgspec.json.encode(moves), KEEP_MS)
+        await self._context.store.put(_name(key), msgspec.json.encode(moves), KEEP_MS)
 
     async def finish(self, key: LedgerKey, epoch: int) -> list[Op]:
         """End the copies of messages that come again; return what the partition's record needs for
@@ -78,10 +78,10 @@ class ForeignResets:
 
     async def finished(self, key: LedgerKey) -> None:
         """The record has been changed: drop the notes of its resets. Raises StoreError."""
-        await self.context.store.delete(_name(key))
+        await self._context.store.delete(_name(key))
 
     async def _moves(self, key: LedgerKey) -> list[Moved]:
-        raw = await self.context.store.get(_name(key))
+        raw = await self._context.store.get(_name(key))
         try:
             return [] if raw is None else _MOVES.decode(raw)
         except msgspec.DecodeError:
@@ -104,8 +104,8 @@ class ForeignResets:
     async def _read(self, wanted: Mapping[LedgerKey, int]) -> dict[LedgerKey, list[int]]:
         """Go through all copies that are not finished; return the leased ones by their origins."""
         leased: dict[LedgerKey, list[int]] = {key: [] for key in wanted}
-        state = self.state
-        async with open_log(self, self._retry_topic, "reset") as log:
+        state = self._state
+        async with open_log(self._state, self._context, self._retry_topic, "reset") as log:
             for number in log.partitions:
                 key = LedgerKey(state.cluster, state.name, log.topic_id, number)
                 snapshot = await self._records.peek(key)
@@ -139,7 +139,7 @@ class ForeignResets:
                     over.append((letter, whose))
             if not over:
                 continue
-            reply = await self.context.flusher.submit(
+            reply = await self._context.flusher.submit(
                 LedgerHandle(key), [skip(letter.record.offset) for letter, _ in over]
             )
             if reply.verdict is not CallStatus.OK:
@@ -151,7 +151,7 @@ class ForeignResets:
                     leased[whose].append(letter.retry_copy.origin.offset)
         if ended:
             LOG.warning(
-                "%s: %d retry copies ended, because their messages are delivered again",
+                "%s: ackd finished %d retry copies, because a reset delivers their messages again",
                 key.subscription,
                 ended,
             )

@@ -1,4 +1,4 @@
-"""What a broker with an ack for each message promises (`ackd.ports.own_acks`).
+"""What a broker with an ack for each message promises (`ackd.ports.broker_side_acks`).
 
 It hands over in any order and more than once; under its id every message can be told again, it
 stays away while it is wanted, and for good when it is finished.
@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from ackd.core.ids import TopicPartition
-from ackd.ports import Arrived, AssignedPlace, Consumer, OwnAcks, Record, Stored
+from ackd.ports import Arrived, AssignedPlace, BrokerSideAcks, Consumer, Record, Stored
 from ackd_testing.lab import Bench, Lab, fill, new_group, store
 from ackd_testing.needs import all_need, needs
 from ackd_testing.publishing import CLOCKS_APART_MS, EVERY_BYTE, MESSAGES, addressed, wall_ms
@@ -25,10 +25,10 @@ class Taker:
     """Takes what is handed over, as the engine would: each is kept under the place it came with."""
 
     def __init__(self, reader: Reader) -> None:
-        assert isinstance(reader.consumer, OwnAcks)
+        assert isinstance(reader.consumer, BrokerSideAcks)
         self.reader = reader
         self.consumer: Consumer = reader.consumer
-        self.acks: OwnAcks = reader.consumer
+        self.acks: BrokerSideAcks = reader.consumer
         self.records: dict[bytes, Record] = {}
         self.places: dict[bytes, AssignedPlace] = {}
         self.came: Counter[bytes] = Counter()
@@ -60,7 +60,7 @@ class Taker:
         return len(self.records)
 
     def finish(self, topic: str, *ids: bytes) -> None:
-        """These are over."""
+        """Report that the store has finished these messages (broker ids)."""
         for each in ids:
             place = self.places[each]
             self.acks.finished(TopicPartition(topic, place.partition), (place.offset,))
@@ -81,8 +81,8 @@ async def taker(bench: Bench, parts: list[TopicPartition], group: str | None = N
 
 
 @pytest.mark.asyncio
-@all_need("own_acks")
-class OwnAcksContract:
+@all_need("broker_side_acks")
+class BrokerSideAcksContract:
     """Subclass it with a fixture `lab`; `Lab.hold_s` says how long its options hold messages."""
 
     async def test_messages_come_back_whole(self, lab: Lab) -> None:

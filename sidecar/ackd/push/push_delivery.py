@@ -12,7 +12,7 @@ from ackd.api.messages import Delivery, Engine, SettleItem, SettleVerb, Status, 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.push.answer import PushVerdict, judge, judge_items
 from ackd.push.call import Failed, PushAnswer, PushClient, PushFailure
-from ackd.push.form import Form
+from ackd.push.push_request import PushRequestBuilder
 from ackd.telemetry.metrics import Metrics
 
 LOG = logging.getLogger("ackd.push")
@@ -25,7 +25,7 @@ SETTLE_PAUSE_S = 0.2
 """Constant: the leases end meanwhile."""
 
 
-class Courier:
+class PushDelivery:
     """Delivers for one subscription. `kept` counts what the application settles by itself."""
 
     def __init__(
@@ -42,12 +42,14 @@ class Courier:
         self._engine = engine
         self._metrics = metrics
         self._client = client
-        self._form = Form(settings.push, settings.payload, secrets)
+        self._form = PushRequestBuilder(settings.push, settings.payload, secrets)
         self._now = asyncio.get_running_loop().time
         self.kept: Unsettled = engine.unsettled(name)
 
     async def deliver(self, messages: Sequence[Delivery]) -> PushVerdict | PushFailure:
-        """Make the call and settle its leases; returns what came of it."""
+        """Call the application with these messages and settle their leases. Returns the verdict, or
+        the failure of the call.
+        """
         start_s = self._now()
         result = await self._call(messages)
         self._metrics.push_seconds.at(self._name).observe(self._now() - start_s)
@@ -71,10 +73,14 @@ class Courier:
         return verdict
 
     async def _settle_items(self, answer: PushAnswer, messages: Sequence[Delivery]) -> None:
-        """A batch that was answered item by item."""
+        """Settle each message of a batch as the application's answer says."""
         items, readable = judge_items(answer.body, [message.lease for message in messages])
         if not readable:
-            LOG.warning("%s: a batch was answered %d without items", self._name, answer.status)
+            LOG.warning(
+                "%s: the application answered a batch %d, without a readable list of items",
+                self._name,
+                answer.status,
+            )
         await self._settle(items)
         extended = {item.lease for item in items if item.do is SettleVerb.EXTEND}
         self.kept.add([message for message in messages if message.lease in extended])
@@ -86,7 +92,7 @@ class Courier:
     # --- the call
 
     def _most_s(self) -> float:
-        """How long a call may run: never longer than its lease."""
+        """Return how long a call may run, in seconds: never longer than ackd can hold its lease."""
         lease_s = self._lease_s
         if self._push.auto_extend:
             lease_s = max(lease_s, self._push.auto_extend_max_ms / 1000 + lease_s / EXTEND_SHARE)
@@ -147,18 +153,27 @@ class Courier:
                 if result.status is Status.UNAVAILABLE:
                     away.append(item)
                 elif result.status in {Status.LOST, Status.INVALID}:
-                    LOG.info("%s: %s had no effect: %s", self._name, item.do, result.status)
+                    LOG.info(
+                        "%s: the settle %s of a pushed message had no effect: %s",
+                        self._name,
+                        item.do,
+                        result.status,
+                    )
             left = away
             if left and self._now() >= end_s:
-                LOG.warning("%s: %d answers could not be settled in time", self._name, len(left))
+                LOG.warning(
+                    "%s: %d messages could not be settled in time and are delivered again",
+                    self._name,
+                    len(left),
+                )
                 return
             if left:
                 await asyncio.sleep(SETTLE_PAUSE_S)
 
 
 def _after(failure: PushFailure, leases: Sequence[str]) -> list[SettleItem]:
-    """The verdict of a call without an answer. One that reached nobody does not count (R28 bounds
-    that); one that may have reached the application does.
+    """Decide what a call without an answer means: a retry, which does not count if the call reached
+    nobody (R28 bounds that).
     """
     match failure.how:
         case Failed.LOST:
@@ -171,6 +186,6 @@ def _after(failure: PushFailure, leases: Sequence[str]) -> list[SettleItem]:
 
 
 def paused_by(verdict: PushVerdict) -> str:
-    """The reason of a pause, for `explain`."""
+    """Say in words why the subscription pauses, for `explain`."""
     status = verdict.reason or f"HTTP {HTTPStatus.SERVICE_UNAVAILABLE}"
     return f"the application asked for a pause ({status})"

@@ -15,7 +15,7 @@ from ackd.ports.events import AssignedPlace
 
 
 @runtime_checkable
-class OwnAcks(Protocol):
+class BrokerSideAcks(Protocol):
     """A `Consumer` of such a broker also implements this. No method waits or raises."""
 
     def placed(self, topic: str, message: bytes, place: AssignedPlace) -> None:

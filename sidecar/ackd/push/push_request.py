@@ -20,13 +20,13 @@ _TRACE = ("traceparent", "tracestate")
 
 @dataclass(frozen=True, slots=True)
 class PushRequest:
-    """What is POSTed."""
+    """Headers and body of one POST to the application."""
 
     headers: HeaderPairs
     body: bytes
 
 
-class Form:
+class PushRequestBuilder:
     """Makes requests for one subscription. `payload` is its setting."""
 
     def __init__(self, settings: PushSettings, payload: str, secrets: Sequence[bytes]) -> None:
@@ -36,7 +36,7 @@ class Form:
         self._secrets = secrets
 
     def request(self, messages: Sequence[Delivery], now_s: int) -> PushRequest:
-        """A call with these messages (one of them in single mode). `now_s` is Unix time."""
+        """Build a call with these messages, one of them in single mode. `now_s` is Unix time."""
         if self._settings.mode == "batch":
             made, message_id = self._batch(messages), _batch_id(messages)
         else:
@@ -86,6 +86,6 @@ def _trace(message: Delivery) -> HeaderPairs:
 
 
 def _batch_id(messages: Sequence[Delivery]) -> str:
-    """The same messages have the same id, however often ackd sends them."""
+    """Make the id of a batch: the same messages get the same id, however often ackd sends them."""
     ids = "\n".join(sorted(message.id for message in messages))
     return f"batch-{blake2b(ids.encode('utf-8', 'replace'), digest_size=12).hexdigest()}"

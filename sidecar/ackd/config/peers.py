@@ -1,0 +1,67 @@
+"""Settings of the connections between the sidecars of one store."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ackd.config.address import TcpAddress, parse_address
+from ackd.options import setting
+
+TLS_FILES = ("tls_cert_file", "tls_key_file", "tls_ca_file")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerSettings:
+    """Connections to the other sidecars of the store, by which each delivers any message."""
+
+    on: bool = setting(
+        False,
+        "Whether this sidecar connects to others and takes connections, so that its application "
+        "gets messages of their partitions, and theirs get messages of its own.",
+    )
+    listen: str = setting(
+        "127.0.0.1:0",
+        "Where other sidecars connect: `host:port` or `[v6]:port`. Port 0 takes a free one. An "
+        "address that other machines can reach needs the three TLS files.",
+    )
+    advertise: str = setting(
+        "",
+        "The address that this sidecar gives to the others; port 0 is the one that it listens on. "
+        "Empty: what it listens on. Needed where that is every address of the machine.",
+    )
+    tls_cert_file: Path | None = setting(
+        None,
+        "Certificate of this sidecar (PEM), for both directions: others that connect and its own "
+        "connections. The TLS files go together, and are read again when they change.",
+    )
+    tls_key_file: Path | None = setting(None, "Its key (PEM).")
+    tls_ca_file: Path | None = setting(
+        None, "Certificate authorities (PEM) of all sidecars of the store; no other counts."
+    )
+    connections_max: int = setting(
+        256, "Most connections to and from other sidecars.", min=1, max=10_000
+    )
+
+    @property
+    def tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.tls_cert_file is not None
+
+
+def parse_peer_address(text: str) -> TcpAddress:
+    """Raises `ValueError` with a sentence for the operator."""
+    address = parse_address(text)
+    if not isinstance(address, TcpAddress):
+        message = "sidecars connect by TCP: an address like 127.0.0.1:7082 or [::1]:7082"
+        raise ValueError(message)  # noqa: TRY004  it is a value of the configuration
+    return address
+
+
+def everywhere(address: TcpAddress) -> bool:
+    """Whether it stands for every address of the machine, so that nobody can connect to it."""
+    try:
+        return not address.host or ipaddress.ip_address(address.host).is_unspecified
+    except ValueError:
+        return False

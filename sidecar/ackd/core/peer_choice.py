@@ -1,0 +1,93 @@
+"""PURE: at which owner a receive waits, when there is nothing for it in its own sidecar.
+
+A receive waits at one owner at a time, so that it never gets more than it asked for. It goes where
+messages are known to lie ready, the most first; otherwise to the owner at which fewest wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+SKIP_MS = 300
+"""An owner that answered at once without messages (it drains, say), or that can't be reached, is
+not asked again for this long.
+"""
+
+
+@dataclass(slots=True)
+class _Owner:
+    ready: int = 0
+    waiting: int = 0
+    skip_until_ms: int = 0
+
+
+class PeerChoice:
+    """The owners of one subscription's partitions, as one other sidecar knows them."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, _Owner] = {}
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def seen(self, ready: Mapping[str, int]) -> None:
+        """Take in what heartbeats say: the owners, and how many messages lie ready at each."""
+        for name in [name for name in self._owners if name not in ready]:
+            del self._owners[name]
+        for name, count in ready.items():
+            self._owners.setdefault(name, _Owner()).ready = count
+
+    def ready(self, name: str, count: int) -> None:
+        """An owner itself has said how many messages lie ready there, and grants them."""
+        owner = self._owners.get(name)
+        if owner is not None:
+            owner.ready, owner.skip_until_ms = count, 0
+
+    def empty(self, name: str) -> None:
+        """An owner has answered without messages: whatever lies there, it grants none of it now."""
+        owner = self._owners.get(name)
+        if owner is not None:
+            owner.ready = 0
+
+    def reachable(self, name: str) -> None:
+        """There is a link to this owner now."""
+        owner = self._owners.get(name)
+        if owner is not None:
+            owner.skip_until_ms = 0
+
+    def skip(self, name: str, now_ms: int) -> None:
+        """Don't ask this owner for a while."""
+        owner = self._owners.get(name)
+        if owner is not None:
+            owner.skip_until_ms = now_ms + SKIP_MS
+
+    def began(self, name: str, most: int) -> None:
+        """A receive for up to `most` messages begins to wait there."""
+        owner = self._owners.get(name)
+        if owner is not None:
+            owner.waiting += 1
+            owner.ready = max(owner.ready - most, 0)
+
+    def ended(self, name: str) -> None:
+        """A receive does not wait there any more."""
+        owner = self._owners.get(name)
+        if owner is not None:
+            owner.waiting = max(owner.waiting - 1, 0)
+
+    def best(self, now_ms: int, may: Callable[[str], bool] | None = None) -> str | None:
+        """Choose the owner for the next receive, of those of which `may` is true; None: no owner
+        may be asked now.
+        """
+        best, key = None, (0, 0)
+        for name, owner in self._owners.items():
+            if owner.skip_until_ms > now_ms or (may is not None and not may(name)):
+                continue
+            mine = -owner.ready, owner.waiting
+            if best is None or mine < key:
+                best, key = name, mine
+        return best
+
+    def any_ready(self, now_ms: int) -> bool:
+        """Whether an owner that may be asked has messages."""
+        return any(o.ready and o.skip_until_ms <= now_ms for o in self._owners.values())

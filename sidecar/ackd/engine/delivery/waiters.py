@@ -1,0 +1,158 @@
+"""Receives that wait for messages, in the order of their arrival."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+
+from ackd.api.messages import Delivery, ReceiveRequest
+
+WAITERS_MAX = 10_000
+
+
+# tidy: long-class attributes=14 -- the state of one call, here and elsewhere
+class Waiter:
+    """One receive call.
+
+    `grants`: requests for leases that are under way. The call is not answered before the store has
+    answered them, not even when its wait is over (`end_s`, on the event loop's clock). `asked`,
+    `asked_bytes`: number and size of the messages that leases were asked for. `asked_s`: when, on
+    the loop's clock. `elsewhere`: the number of its request at another sidecar, 0 = none.
+    `relayed`: it is such a request itself, from another sidecar.
+    """
+
+    __slots__ = (
+        "asked",
+        "asked_bytes",
+        "asked_s",
+        "deliveries",
+        "elsewhere",
+        "end_s",
+        "future",
+        "gone",
+        "grants",
+        "noted",
+        "relayed",
+        "request",
+        "start_s",
+        "timer",
+    )
+
+    def __init__(
+        self,
+        request: ReceiveRequest,
+        future: asyncio.Future[list[Delivery]],
+        start_s: float,
+        *,
+        relayed: bool = False,
+    ) -> None:
+        self.request = request
+        self.start_s = start_s
+        self.end_s = start_s + request.wait_ms / 1000
+        self.future = future
+        self.deliveries: list[Delivery] = []
+        self.grants = 0
+        self.asked = 0
+        self.asked_s = 0.0
+        self.elsewhere = 0
+        self.relayed = relayed
+        self.asked_bytes = 0
+        self.gone = False
+        self.noted = False
+        """A record of its messages has progress notes."""
+        self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the caller is still there and has no answer."""
+        return not self.gone and not self.future.done()
+
+    def size(self) -> int:
+        """Return the bytes of its messages; they are summed again only if some were not granted."""
+        if len(self.deliveries) == self.asked:
+            return self.asked_bytes
+        return sum(delivery.record.size() for delivery in self.deliveries)
+
+    def answer(self) -> None:
+        """Answer with the messages there are; does nothing when the caller has gone."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if not self.future.done():
+            self.future.set_result(self.deliveries)
+
+    def fail(self, error: Exception) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        if not self.future.done():
+            self.future.set_exception(error)
+            self.future.exception()  # retrieve it: the caller may have left
+
+
+class WaiterQueue:
+    """The waiters of one subscription, in the order of their arrival."""
+
+    def __init__(self) -> None:
+        self._line: deque[Waiter] = deque()
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def waiting(self) -> int:
+        """Count the callers that wait now; those that have gone stay queued until their turn."""
+        return sum(waiter.waits for waiter in self._line)
+
+    @property
+    def full(self) -> bool:
+        """Whether the bound on waiting calls is reached (I8)."""
+        return len(self._line) >= WAITERS_MAX
+
+    def join(self, waiter: Waiter) -> None:
+        self._line.append(waiter)
+
+    def return_first(self, waiter: Waiter) -> None:
+        """Put a waiter back at the front, because its grants gave nothing."""
+        self._line.appendleft(waiter)
+
+    def first(self) -> Waiter | None:
+        """Return the next waiter to serve; drop those whose callers have gone."""
+        while self._line:
+            waiter = self._line[0]
+            if waiter.waits:
+                return waiter
+            self._line.popleft()
+        return None
+
+    def drop(self, waiter: Waiter) -> None:
+        """Remove a waiter that was served elsewhere, if it is still queued."""
+        with suppress(ValueError):
+            self._line.remove(waiter)
+
+    def first_relayed(self) -> Waiter | None:
+        """Return the next waiter of another sidecar."""
+        return next((each for each in self._line if each.relayed and each.waits), None)
+
+    def served(self, waiter: Waiter) -> None:
+        if self._line[0] is waiter:
+            self._line.popleft()
+        else:
+            self._line.remove(waiter)
+
+    def answer_impatient(self, now_s: float) -> None:
+        """Answer those whose time is up and who wait for no grant and no other sidecar (`now_s`:
+        the loop's time).
+        """
+        for waiter in self._line:
+            if waiter.end_s <= now_s and not waiter.grants and not waiter.elsewhere:
+                waiter.answer()
+
+    def all(self) -> list[Waiter]:
+        """Return those that wait, and some that have gone."""
+        return list(self._line)
+
+    def end_all(self) -> None:
+        """Answer every waiter with what it has, for example when the sidecar drains."""
+        for waiter in self._line:
+            if not waiter.grants:
+                waiter.answer()
+        self._line.clear()

@@ -1,0 +1,196 @@
+"""Reads the dead letters of one subscription, and starts operations on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ackd.api.dead_letters import (
+    DeadLetter,
+    DeadPage,
+    DeadRequest,
+    DeadView,
+    DryRun,
+    Kind,
+    OperationView,
+    To,
+)
+from ackd.core.record.transitions import State
+from ackd.engine.base.context import Context
+from ackd.engine.base.subscription_state import SubscriptionState
+from ackd.engine.operations.dead_letter_records import DeadLetterRecords
+from ackd.engine.operations.operation_runner import Operations
+from ackd.engine.retry.dead_letter_reader import DeadLetterLog, Letter, open_dead_log, read_id
+from ackd.errors import BadParameterError, UnknownDeadLetterError
+
+READ_MAX = 500
+LOOK_MS = 10_000
+SHOWN_MAX = 20
+_STATES = dict.fromkeys(State, "redriving") | {State.READY: "dead"}
+
+
+class LogBounds(NamedTuple):
+    """The dead-letter topic as an operation finds it: (first, end) offset of each partition."""
+
+    topic_id: bytes
+    ranges: list[tuple[int, int]]
+
+
+class SubscriptionDeadLetters:
+    """Opens the topic for each question. `records`: keeps which dead letters are gone."""
+
+    def __init__(
+        self,
+        state: SubscriptionState,
+        context: Context,
+        records: DeadLetterRecords,
+        operations: Operations,
+    ) -> None:
+        self._state = state
+        self._context = context
+        self._records = records
+        self._operations = operations
+
+    # --- looking
+
+    async def page(self, partition: int, offset: int, limit: int) -> DeadPage:
+        """List dead letters. A page may be short or empty and still have a cursor, if the time was
+        up.
+        """
+        async with open_dead_log(self._state, self._context) as log:
+            scan = _Scan(self, log)
+            await scan.from_(partition, offset, limit, lambda letters: letters)
+        return DeadPage(scan.found, scan.cursor)
+
+    async def peek(self, dead_id: str) -> DeadLetter:
+        """Read one dead letter with its content. Raises UnknownDeadLetterError."""
+        async with open_dead_log(self._state, self._context) as log:
+            ((letter, state),) = await self._named(log, [dead_id])
+        return letter.whole(_STATES[state])
+
+    # --- operations
+
+    def check(self, request: DeadRequest) -> None:
+        """Refuse a request that is not possible or lacks `confirm`. Raises BadParameterError."""
+        name = self._state.name
+        if request.kind is Kind.PURGE and request.confirm != name and not request.dry_run:
+            raise BadParameterError(f"a purge can't be undone: confirm must be {name!r}")
+        edited = [*request.remove_headers, *(header for header, _ in request.set_headers)]
+        if any(header.startswith("ackd-") for header in edited):
+            raise BadParameterError("headers that begin with ackd- are ackd's own")
+        to_group = request.kind is Kind.REDRIVE and request.to is To.GROUP
+        if to_group and not self._state.settings.retry_topic:
+            raise BadParameterError(
+                f"{name} has no retry topic, so nothing can be redriven to this group alone; "
+                'set retry_topic = true, or redrive to "origin"'
+            )
+
+    async def look(self, request: DeadRequest) -> DryRun | LogBounds:
+        """What the request would do; else, unless it is a dry run, where the topic ends now."""
+        async with open_dead_log(self._state, self._context) as log:
+            if request.dry_run and not request.ids:
+                return await self._dry_run(log, request)
+            named = await self._named(log, request.ids)
+            if request.dry_run:
+                views = [letter.view(_STATES[state]) for letter, state in named]
+                return DryRun(len(named), len(named), complete=True, messages=views[:SHOWN_MAX])
+            ranges = [await log.range(number) for number in log.partitions]
+            return LogBounds(b"" if log.info is None else log.topic_id, ranges)
+
+    async def begin(self, request: DeadRequest, bounds: LogBounds) -> OperationView:
+        """Start the operation. Raises OperationRunningError, StoreError."""
+        return await self._operations.begin(request, bounds.topic_id, bounds.ranges)
+
+    async def _dry_run(self, log: DeadLetterLog, request: DeadRequest) -> DryRun:
+        scan = _Scan(self, log, keep=SHOWN_MAX)
+        await scan.from_(
+            0,
+            0,
+            request.max,
+            lambda letters: [each for each in letters if each.fits(request.filter)],
+        )
+        complete = scan.cursor is None or scan.matched == request.max
+        return DryRun(scan.matched, scan.scanned, complete, scan.found)
+
+    # --- for a scan
+
+    def now_ms(self) -> int:
+        """The time of this machine (monotonic)."""
+        return self._context.clock.monotonic_ms()
+
+    async def still_there(
+        self, log: DeadLetterLog, partition: int, letters: Sequence[Letter]
+    ) -> list[tuple[Letter, State]]:
+        """The letters that were neither redriven nor purged, with their states. Raises
+        StoreError.
+        """
+        if not letters:
+            return []
+        offsets = [letter.record.offset for letter in letters]
+        states = await self._records.states(log.key(partition), offsets)
+        pairs = zip(letters, states, strict=True)
+        return [(letter, state) for letter, state in pairs if state is not State.FINISHED]
+
+    async def _named(self, log: DeadLetterLog, ids: Sequence[str]) -> list[tuple[Letter, State]]:
+        """Read exactly these letters. Raises UnknownDeadLetterError when one is gone."""
+        found: list[tuple[Letter, State]] = []
+        for dead_id in ids:
+            partition, offset = read_id(dead_id)
+            letter = await log.one(partition, offset)
+            there = [] if letter is None else [letter]
+            kept = await self.still_there(log, partition, there)
+            if not kept:
+                raise UnknownDeadLetterError(f"there is no dead letter {dead_id} (any more)")
+            found += kept
+        return found
+
+
+class _Scan:
+    """Reads through the partitions until it has enough letters, or the time is up.
+
+    `cursor`: where it stopped, None at the end. `keep`: how many letters it keeps at most.
+    """
+
+    def __init__(
+        self, of: SubscriptionDeadLetters, log: DeadLetterLog, keep: int | None = None
+    ) -> None:
+        self._of = of
+        self._log = log
+        self._until_ms = of.now_ms() + LOOK_MS
+        self._keep = keep
+        self.found: list[DeadView] = []
+        self.matched = 0
+        self.scanned = 0
+        self.cursor: str | None = None
+
+    async def from_(
+        self,
+        partition: int,
+        offset: int,
+        limit: int | None,
+        choose: Callable[[list[Letter]], list[Letter]],
+    ) -> None:
+        """Scan from an offset of a partition on, until `limit` letters match."""
+        log = self._log
+        for number in log.partitions:
+            if number < partition:
+                continue
+            first, end = await log.range(number)
+            at = max(first, offset if number == partition else 0)
+            while at < end:
+                if self._is_over() or self.matched == limit:
+                    self.cursor = f"{number}-{at}"
+                    return
+                letters, behind = await log.read(number, at, end, READ_MAX)
+                chosen = await self._of.still_there(log, number, choose(letters))
+                if limit is not None and len(chosen) > limit - self.matched:
+                    chosen = chosen[: limit - self.matched]
+                    behind = chosen[-1][0].record.offset + 1
+                self.scanned += behind - at
+                at = behind
+                self.matched += len(chosen)
+                room = len(chosen) if self._keep is None else self._keep - len(self.found)
+                self.found += [letter.view(_STATES[state]) for letter, state in chosen[:room]]
+
+    def _is_over(self) -> bool:
+        return self._of.now_ms() >= self._until_ms

@@ -1,0 +1,238 @@
+"""Looks at the progress of one subscription's group, and starts seeks of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ackd.api.dead_letters import OperationView
+from ackd.api.progress import (
+    PartitionPlan,
+    PartitionProgress,
+    Position,
+    ProgressExport,
+    SeekPlan,
+    SeekRequest,
+    SeekTo,
+)
+from ackd.core.bitmap import ChunkedBitmap
+from ackd.core.ids import TopicPartition
+from ackd.core.record.protocol import Snapshot
+from ackd.core.record.transitions import State
+from ackd.engine.base.context import Context
+from ackd.engine.base.subscription_state import SubscriptionState
+from ackd.engine.control.control import Control
+from ackd.engine.operations.operation_runner import Operations
+from ackd.engine.operations.seek_document import SeekDocument, SeekTarget
+from ackd.engine.ownership import undo
+from ackd.engine.ownership.records import Records
+from ackd.errors import (
+    BadParameterError,
+    BrokerError,
+    NothingToUndoError,
+    NotPausedError,
+)
+from ackd.ports import TopicInfo
+
+AT_ONCE = 16
+"""Partitions that are queried at the same time."""
+FORM = 1
+
+
+@dataclass(slots=True)
+class SeekPlace:
+    """A partition of the group: its topic, its log, its record, and where the seek would put it."""
+
+    info: TopicInfo
+    tp: TopicPartition
+    first: int = 0
+    end: int = 0
+    snapshot: Snapshot | None = None
+    to: Position | None = None
+
+
+class SubscriptionSeeks:
+    """Reads records and logs as they are. `retry_topic`: its name; a seek leaves it out."""
+
+    def __init__(
+        self,
+        state: SubscriptionState,
+        context: Context,
+        control: Control,
+        records: Records,
+        retry_topic: str,
+        operations: Operations,
+    ) -> None:
+        self._state = state
+        self._context = context
+        self._control = control
+        self._records = records
+        self._retry_topic = retry_topic
+        self._operations = operations
+
+    def export(self, places: Sequence[SeekPlace]) -> ProgressExport:
+        """The progress in the form that an import takes."""
+        return ProgressExport(
+            FORM,
+            self._state.name,
+            self._state.cluster,
+            self._context.clock.wall_ms(),
+            [_progress(place, place.snapshot) for place in places if place.snapshot is not None],
+        )
+
+    async def check_paused(self) -> None:
+        """Read the newest live value and refuse if the group is not paused. Raises NotPausedError,
+        StoreError.
+        """
+        await self._control.ask()
+        if not self._control.group_paused:
+            name = self._state.name
+            raise NotPausedError(
+                f"{name} is not paused: pause it for the group first, then seek, then resume"
+            )
+
+    async def start(self, request: SeekRequest, places: Sequence[SeekPlace]) -> OperationView:
+        """Begin the seek. Raises OperationRunningError, StoreError."""
+        document = SeekDocument(
+            kind="import" if request.imported else "seek",
+            id=self._operations.new_id(),
+            subscription=self._state.name,
+            to=request.to.value,
+            increase_only=request.increase_only,
+            targets=[
+                _target(place, place.to.offset, place.to.finished)
+                for place in places
+                if place.to is not None
+            ],
+            created_ms=self._context.clock.wall_ms(),
+        )
+        return await self._operations.start(document)
+
+    # --- looking
+
+    async def places(self, request: SeekRequest) -> list[SeekPlace]:
+        """Read the requested partitions, and where each would go."""
+        state = self._state
+        if not state.health.joined or not state.cluster:
+            raise BrokerError("the broker is not connected yet")
+        own = self._retry_topic
+        infos = [each for each in await state.consumer.topics() if each.topic != own]
+        found = {
+            tp: SeekPlace(info, tp)
+            for info in sorted(infos, key=lambda each: each.topic)
+            for tp in (TopicPartition(info.topic, number) for number in range(info.partitions))
+        }
+        wanted = {TopicPartition(each.topic, each.partition): each for each in request.positions}
+        unknown = [f"{tp.topic}/{tp.partition}" for tp in wanted if tp not in found]
+        if unknown:
+            raise BadParameterError(f"not of this subscription: {', '.join(unknown[:10])}")
+        others = [
+            f"{tp.topic}/{tp.partition}"
+            for tp, each in wanted.items()
+            if each.topic_id not in (None, found[tp].info.topic_id.hex())
+        ]
+        if others:
+            raise BadParameterError(f"these are other topics now: {', '.join(others[:10])}")
+        places = list(found.values())
+        if request.to is SeekTo.POSITIONS:
+            places = [found[tp] for tp in sorted(wanted)]
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def fill(place: SeekPlace) -> None:
+            async with gate:
+                await self._fill(place, request, wanted.get(place.tp))
+
+        await asyncio.gather(*(fill(place) for place in places))
+        if request.to is SeekTo.BEFORE_RESET:
+            places = [place for place in places if place.to is not None]
+            if not places:
+                raise NothingToUndoError
+        return places
+
+    async def _fill(self, place: SeekPlace, request: SeekRequest, wanted: Position | None) -> None:
+        tp, info, state = place.tp, place.info, self._state
+        key = _target(place, 0).key(state.cluster, state.name)
+        place.first, place.end = await state.consumer.log_range(tp)
+        place.snapshot = await self._records.peek(key)
+        match request.to:
+            case SeekTo.EARLIEST:
+                offset = place.first
+            case SeekTo.LATEST:
+                offset = place.end
+            case SeekTo.TIME:
+                offset = await state.consumer.offset_at(tp, request.time_ms or 0)
+            case SeekTo.POSITIONS:
+                offset = place.end if wanted is None else wanted.offset
+            case SeekTo.BEFORE_RESET:
+                before = await undo.kept(self._context.store, key)
+                if before is None:
+                    return
+                wanted = Position(info.topic, tp.partition, before.offset, tuple(before.finished))
+                offset = before.offset
+        offset = min(max(offset, place.first), place.end)
+        ranges = () if wanted is None else wanted.finished
+        kept = tuple((max(a, offset), min(b, place.end)) for a, b in ranges)
+        place.to = Position(
+            info.topic, tp.partition, offset, tuple((a, b) for a, b in kept if a < b)
+        )
+
+
+def plan(places: Sequence[SeekPlace], request: SeekRequest) -> SeekPlan:
+    """Sum up what a seek would do."""
+    plans = [_plan(place, request) for place in places]
+    return SeekPlan(
+        sum(each.again for each in plans),
+        sum(each.skipped for each in plans),
+        sum(each.leases_kept for each in plans),
+        plans,
+    )
+
+
+def _progress(place: SeekPlace, snapshot: Snapshot) -> PartitionProgress:
+    window, (topic, number) = undo.window(snapshot), place.tp
+    topic_id = place.info.topic_id.hex()
+    return PartitionProgress(topic, topic_id, number, window.offset, window.epoch, window.finished)
+
+
+def _plan(place: SeekPlace, request: SeekRequest) -> PartitionPlan:
+    """What would happen to one partition. It counts offsets, so a gap in the log counts as
+    messages.
+    """
+    to = place.to or Position(place.tp.topic, place.tp.partition, place.end)
+    snapshot, end = place.snapshot, place.end
+    if snapshot is None:
+        return PartitionPlan(to.topic, to.partition, -1, to.offset, 0, 0, 0)
+    finished, stays = ChunkedBitmap.of(snapshot.chunks), ChunkedBitmap()
+    mark = finished.first_clear(snapshot.watermark)
+    target = max(mark, to.offset) if request.increase_only else to.offset
+    for start, stop in to.finished:
+        stays.add_range(start, stop)
+    if request.increase_only:
+        again = 0
+    else:
+        # Finished now, at or above the target, and not finished after the seek.
+        again = max(min(mark, end) - target, 0) - stays.count_between(target, max(mark, target))
+        first = max(mark, target)
+        again += finished.count_between(first, end)
+        again -= _both(finished, stays, first, end)
+    skipped = max(target - mark, 0) - finished.count_between(mark, max(target, mark))
+    first = max(mark, target)
+    skipped += stays.count_between(first, end) - _both(finished, stays, first, end)
+    kept = sum(
+        slot.state is State.LEASED and slot.when_ms > snapshot.now_ms and slot.offset >= target
+        for slot in snapshot.slots
+    )
+    return PartitionPlan(to.topic, to.partition, mark, target, max(again, 0), max(skipped, 0), kept)
+
+
+def _both(one: ChunkedBitmap, other: ChunkedBitmap, start: int, end: int) -> int:
+    """How many offsets of [start, end) are in both bitmaps."""
+    return sum(
+        one.count_between(max(a, start), min(b, end)) for a, b in other.ranges(start) if a < end
+    )
+
+
+def _target(place: SeekPlace, offset: int, finished: Sequence[tuple[int, int]] = ()) -> SeekTarget:
+    topic_id = place.info.topic_id.hex()
+    return SeekTarget(place.tp.topic, topic_id, place.tp.partition, offset, list(finished))

@@ -1,0 +1,357 @@
+"""The side that asks: receives of this sidecar's application wait at the owners of partitions.
+
+A receive waits at one owner at a time. It moves when another one has messages: it is cancelled
+there, and asks again once that is answered, so that it never gets more than it asked for. Whatever
+an answer holds that nobody took here is told to the owner (`PeerLost`), which gives it back (R21).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from ackd.api.messages import Delivery
+from ackd.core.peer_choice import PeerChoice
+from ackd.engine.base.subscription_state import SubscriptionState
+from ackd.engine.delivery.waiters import Waiter
+from ackd.engine.peers.frames import (
+    MESSAGES_MAX,
+    NUMBERS_MAX,
+    PeerAnswer,
+    PeerAsk,
+    PeerCancel,
+    PeerLost,
+    PeerReady,
+    PeerTaken,
+    PeerWatch,
+    unpack_deliveries,
+    write_frame,
+)
+from ackd.ports import Clock, PeerLink
+
+ANSWER_BYTES_MAX = 8 << 20
+"""Messages of one answer, but for the first one."""
+MARGIN_MS = 30
+"""An owner ends a wait this much earlier than the receive does, so that its answer is in time."""
+AT_ONCE_MS = 500
+"""A receive that does not wait is answered at most this late because an owner has messages."""
+LOST_MAX = 10_000
+"""Requests of which a sidecar must still hear that they are lost, at most."""
+HEARD_MS = 30_000
+"""What was sent on a link that has lived on for so long has arrived."""
+HOLDER_MAX = 1024
+
+
+class Links(Protocol):
+    """What is asked of `ackd.engine.peers.links.PeerLinks`."""
+
+    def to(self, name: str) -> PeerLink | None: ...
+    def all(self) -> Iterable[PeerLink]: ...
+    def want(self, name: str, address: str) -> None: ...
+    def number(self) -> int: ...
+
+
+class Receives(Protocol):
+    """The receives of this sidecar's application."""
+
+    def most(self, waiter: Waiter) -> int: ...
+    def bring(self, waiter: Waiter, deliveries: list[Delivery]) -> bool: ...
+    def nothing_elsewhere(self, waiter: Waiter) -> None: ...
+
+
+class _Asked:
+    """A request at an owner. `cancelled`: nobody here waits for its answer any more, or the receive
+    shall ask another owner after it.
+    """
+
+    __slots__ = ("cancelled", "lease_ms", "link", "owner", "sent_ms", "timer", "waiter")
+
+    def __init__(
+        self, waiter: Waiter, owner: str, link: PeerLink, sent_ms: int, lease_ms: int
+    ) -> None:
+        self.waiter = waiter
+        self.owner = owner
+        self.link = link
+        self.sent_ms = sent_ms
+        self.lease_ms = lease_ms
+        self.cancelled = False
+        self.timer: asyncio.TimerHandle | None = None
+
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class PeerReceives:
+    """Receives of one subscription that wait at other sidecars."""
+
+    def __init__(
+        self,
+        state: SubscriptionState,
+        clock: Clock,
+        links: Links,
+        receives: Receives,
+    ) -> None:
+        self._state = state
+        self._clock = clock
+        self._links = links
+        self._receives = receives
+        self._choice = PeerChoice()
+        self._addresses: Mapping[str, str] = {}
+        self._owners: Mapping[str, int] = {}
+        self._asked: dict[int, _Asked] = {}
+        self._idle: dict[Waiter, None] = {}
+        # By sidecar: its process, and the requests that it never answered.
+        self._lost: dict[str, tuple[str, list[int]]] = {}
+        # What was told as lost on each link, and when: it may close before that arrives.
+        self._told: dict[PeerLink, deque[tuple[int, int]]] = {}
+        self._unwatched: dict[PeerLink, None] = dict.fromkeys(links.all())
+
+    def inherit(self, before: PeerReceives) -> None:
+        """Go on for a subscription that had to be built again."""
+        self._lost, self._told = before._lost, before._told
+
+    # --- owners
+
+    def seen(self, addresses: Mapping[str, str], owners: Mapping[str, int]) -> None:
+        """Take in what a heartbeat has read: the addresses of all other sidecars that live, and how
+        many messages lie ready at each owner of partitions.
+        """
+        before, self._owners, self._addresses = self._owners, owners, addresses
+        self._choice.seen(owners)
+        for name in {asked.owner for asked in self._asked.values()} - addresses.keys():
+            link = self._links.to(name)
+            if link is not None:
+                link.close()  # it is silent: whoever waits there goes elsewhere
+        for number, asked in self._asked.items():
+            if asked.owner not in owners or self._receives.most(asked.waiter) <= 0:
+                self._cancel(number, asked)
+        for name in [name for name in self._lost if name not in addresses]:
+            del self._lost[name]
+        for name in self._lost:
+            self._links.want(name, addresses[name])
+        self.ask_idle()
+        for name, ready in owners.items():
+            if ready and before.get(name):  # they have lain there for a while
+                self._move(name, ready)
+
+    # --- what the dispatcher asks (`ackd.engine.delivery.elsewhere`)
+
+    def wait(self, waiter: Waiter) -> bool:
+        if waiter.elsewhere:
+            return True
+        if not self._may_ask(waiter):
+            return False
+        asked = self._ask(waiter)
+        if not asked and not self._left_ms(waiter):
+            self._idle.pop(waiter, None)
+        return asked
+
+    def end(self, waiter: Waiter) -> None:
+        self._idle.pop(waiter, None)
+        number, waiter.elsewhere = waiter.elsewhere, 0
+        asked = self._asked.get(number)
+        if asked is not None:
+            self._cancel(number, asked)
+
+    # --- asking
+
+    def _now_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+    @staticmethod
+    def _left_ms(waiter: Waiter, more_ms: int = 0) -> int:
+        left_s = waiter.end_s - asyncio.get_running_loop().time()
+        return max(int(left_s * 1000) + more_ms, 0)
+
+    def _may_ask(self, waiter: Waiter) -> bool:
+        """Whether an answer would come in time."""
+        if self._left_ms(waiter) > MARGIN_MS:
+            return True
+        return self._left_ms(waiter, AT_ONCE_MS) > 0 and self._choice.any_ready(self._now_ms())
+
+    def _ask(self, waiter: Waiter) -> bool:
+        """Ask the best owner, or wait idly until there is one; whether one was asked."""
+        now_ms, most = self._now_ms(), self._receives.most(waiter)
+        owner = self._choice.best(now_ms) if most > 0 else None
+        link = None if owner is None else self._links.to(owner)
+        if owner is not None and link is None:
+            self._choice.skip(owner, now_ms)
+            self._links.want(owner, self._addresses[owner])
+            owner = self._choice.best(now_ms, lambda name: self._links.to(name) is not None)
+            link = None if owner is None else self._links.to(owner)
+        if owner is None or link is None:
+            self._idle[waiter] = None
+            return False
+        self._idle.pop(waiter, None)
+        self._watch()
+        request, number = waiter.request, self._links.number()
+        lease_ms = request.lease_ms or self._state.settings.lease_ms
+        asked = _Asked(waiter, owner, link, now_ms, lease_ms)
+        self._asked[number] = asked
+        waiter.elsewhere = number
+        self._choice.began(owner, most)
+        bytes_max = ANSWER_BYTES_MAX
+        if request.bytes_max is not None:
+            bytes_max = min(request.bytes_max, bytes_max)
+        wait_ms = max(self._left_ms(waiter) - MARGIN_MS, 0)
+        holder, name = request.holder[:HOLDER_MAX], self._state.name
+        most = min(most, MESSAGES_MAX)
+        link.send(write_frame(PeerAsk(name, number, most, bytes_max, lease_ms, wait_ms, holder)))
+        if not wait_ms:
+            late_s = self._left_ms(waiter, AT_ONCE_MS) / 1000
+            loop = asyncio.get_running_loop()
+            asked.timer = loop.call_later(late_s, self._overdue, number)
+        return True
+
+    def _cancel(self, number: int, asked: _Asked) -> None:
+        """Nobody waits for this answer; what it holds goes back, unless the receive still waits."""
+        asked.stop_timer()
+        if not asked.cancelled:
+            asked.cancelled = True
+            asked.link.send(write_frame(PeerCancel(self._state.name, number)))
+
+    def _overdue(self, number: int) -> None:
+        """An owner has not answered a receive whose own wait is over."""
+        asked = self._asked.get(number)
+        if asked is not None and asked.waiter.elsewhere == number:
+            self.end(asked.waiter)
+            self._receives.nothing_elsewhere(asked.waiter)
+
+    def _again(self, waiter: Waiter) -> None:
+        """A receive has got nothing where it was."""
+        if not waiter.waits or waiter.grants or waiter.elsewhere:
+            return
+        if not self._may_ask(waiter) or not self._ask(waiter):
+            self._receives.nothing_elsewhere(waiter)
+
+    def ask_idle(self) -> None:
+        """Let those ask that could not, as something has changed."""
+        for waiter in list(self._idle):
+            if not waiter.waits or waiter.grants or waiter.elsewhere:
+                self._idle.pop(waiter, None)
+                continue
+            if not self._ask(waiter):
+                return  # no owner may be asked now
+
+    # --- what owners say
+
+    def answered(self, link: PeerLink, answer: PeerAnswer) -> None:
+        asked = self._asked.get(answer.number)
+        if asked is None or asked.link is not link:
+            self._refuse(link, answer)
+            return
+        del self._asked[answer.number]
+        asked.stop_timer()
+        waiter, owner, now_ms = asked.waiter, asked.owner, self._now_ms()
+        if waiter.elsewhere == answer.number:
+            waiter.elsewhere = 0
+        self._choice.ended(owner)
+        # The store was asked at least `waited_ms` after the request was sent.
+        until_ms = asked.sent_ms + answer.waited_ms + asked.lease_ms
+        if not answer.messages:
+            self._choice.empty(owner)
+            if not asked.cancelled and self._left_ms(waiter) > MARGIN_MS:
+                self._choice.skip(owner, now_ms)  # it ended the wait early
+            self._again(waiter)
+            return
+        self._choice.ready(owner, answer.ready)
+        if now_ms < until_ms and self._receives.bring(waiter, unpack_deliveries(answer.messages)):
+            link.send(write_frame(PeerTaken(self._state.name, answer.number)))
+        else:
+            self._refuse(link, answer)
+            self._again(waiter)
+
+    def _refuse(self, link: PeerLink, answer: PeerAnswer) -> None:
+        if answer.messages:
+            self._tell(link, [answer.number])
+
+    def _tell(self, link: PeerLink, lost: list[int]) -> None:
+        now_ms = self._now_ms()
+        told = self._told.setdefault(link, deque(maxlen=LOST_MAX))
+        while told and told[0][1] < now_ms - HEARD_MS:
+            told.popleft()
+        told.extend((number, now_ms) for number in lost)
+        for start in range(0, len(lost), NUMBERS_MAX):
+            part = lost[start : start + NUMBERS_MAX]
+            link.send(write_frame(PeerLost(self._state.name, part)))
+
+    def ready(self, link: PeerLink, ready: PeerReady) -> None:
+        """An owner has messages that nobody waits for there."""
+        self._choice.ready(link.name, ready.ready)
+        self.ask_idle()
+        if not self._asked:
+            self._unwatched[link] = None
+            link.send(write_frame(PeerWatch(self._state.name, on=False)))
+            return
+        self._move(link.name, ready.ready)
+
+    def _move(self, owner: str, ready: int) -> None:
+        """Let receives that wait at other owners ask this one, for up to `ready` messages.
+
+        Each is cancelled where it waits, and asks anew when that is answered.
+        """
+        if any(a.owner == owner and not a.cancelled for a in self._asked.values()):
+            return  # they are for those that wait there
+        for number, asked in list(self._asked.items()):
+            if ready <= 0:
+                return
+            waiter = asked.waiter
+            if asked.cancelled or not waiter.waits or waiter.elsewhere != number:
+                continue
+            ready -= waiter.request.max
+            self._cancel(number, asked)
+
+    def _watch(self) -> None:
+        """Receives wait: every sidecar to which there is a link shall say when it has messages."""
+        while self._unwatched:
+            link, _ = self._unwatched.popitem()
+            link.send(write_frame(PeerWatch(self._state.name, on=True)))
+
+    # --- links
+
+    def opened(self, link: PeerLink) -> None:
+        self._unwatched[link] = None
+        self._tell_lost(link)
+        self._choice.reachable(link.name)
+        self.ask_idle()
+        if self._asked:
+            self._watch()
+
+    def closed(self, link: PeerLink) -> None:
+        """What was asked there is lost, and the receives go elsewhere."""
+        self._unwatched.pop(link, None)
+        gone = [(n, asked) for n, asked in self._asked.items() if asked.link is link]
+        name, now_ms = link.name, self._now_ms()
+        told = self._told.pop(link, ())
+        unheard = [number for number, at_ms in told if at_ms >= now_ms - HEARD_MS]
+        unheard += [number for number, _ in gone]
+        if not unheard:
+            return
+        process, numbers = self._lost.get(name, (link.instance, []))
+        if process != link.instance:
+            numbers = []  # that process is gone, with what it granted
+        self._lost[name] = link.instance, [*numbers, *unheard][-LOST_MAX:]
+        other = self._links.to(name)
+        if other is not None:
+            self._tell_lost(other)
+        elif name in self._addresses:
+            self._choice.skip(name, now_ms)
+            self._links.want(name, self._addresses[name])
+        for number, asked in gone:
+            del self._asked[number]
+            asked.stop_timer()
+            self._choice.ended(asked.owner)
+            if asked.waiter.elsewhere == number:
+                asked.waiter.elsewhere = 0
+        for _, asked in gone:
+            self._again(asked.waiter)
+
+    def _tell_lost(self, link: PeerLink) -> None:
+        """Name the requests to which no answer can come any more, as their link has closed."""
+        process, numbers = self._lost.pop(link.name, ("", []))
+        if numbers and process == link.instance:
+            self._tell(link, numbers)

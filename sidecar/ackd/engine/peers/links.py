@@ -1,0 +1,203 @@
+"""This sidecar's links to others, shared by its subscriptions: made on demand, one for each
+pair.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from itertools import count
+from typing import Protocol
+
+from ackd.core.backoff import Backoff
+from ackd.engine.base.tasks import Tasks
+from ackd.engine.peers.frames import (
+    Frame,
+    PeerAnswer,
+    PeerAsk,
+    PeerCancel,
+    PeerLost,
+    PeerReady,
+    PeerTaken,
+    PeerWatch,
+    read_frame,
+    write_frame,
+)
+from ackd.errors import PeerError
+from ackd.ports import Clock, PeerLink, PeerNetwork
+
+LOG = logging.getLogger("ackd.engine")
+
+AGAIN = Backoff(300, 3_000)
+"""Waits between tries to reach a sidecar."""
+FORGET_MS = 60_000
+"""For how long it is remembered that a sidecar could not be reached."""
+
+
+class Asking(Protocol):
+    """The side of a subscription that asks owners."""
+
+    def opened(self, link: PeerLink) -> None: ...
+    def closed(self, link: PeerLink) -> None: ...
+    def answered(self, link: PeerLink, answer: PeerAnswer) -> None: ...
+    def ready(self, link: PeerLink, ready: PeerReady) -> None: ...
+
+
+class Owning(Protocol):
+    """The side of a subscription that is asked."""
+
+    def asked(self, link: PeerLink, ask: PeerAsk) -> None: ...
+    def cancelled(self, link: PeerLink, number: int) -> None: ...
+    def taken(self, link: PeerLink, number: int) -> None: ...
+    def lost(self, link: PeerLink, numbers: list[int]) -> None: ...
+    def watched(self, link: PeerLink, *, on: bool) -> None: ...
+    def writable(self, link: PeerLink) -> None: ...
+    def closed(self, link: PeerLink) -> None: ...
+
+
+class _Unreached:
+    """A sidecar to which there is no link: the tries, and why the last one failed."""
+
+    __slots__ = ("again_ms", "detail", "failures", "trying")
+
+    def __init__(self) -> None:
+        self.trying = False
+        self.failures = 0
+        self.again_ms = 0
+        self.detail = ""
+
+
+class PeerLinks:
+    """Implements `ackd.ports.PeerUser`. `start`, use, `stop`.
+
+    `address`: where others reach this sidecar; empty before `start` and without a network.
+    """
+
+    def __init__(self, network: PeerNetwork | None, clock: Clock) -> None:
+        self._network = network
+        self._clock = clock
+        self._tasks = Tasks("peers")
+        # By sidecar, the newest last: both sides may have made one, or it has begun again.
+        self._links: dict[str, list[PeerLink]] = {}
+        self._unreached: dict[str, _Unreached] = {}
+        self._sides: dict[str, tuple[Asking, Owning]] = {}
+        self._numbers = count(1)
+        self.address = ""
+
+    def started(self, address: str) -> None:
+        """The network listens there."""
+        self.address = address
+
+    async def stop(self) -> None:
+        await self._tasks.stop()
+
+    def number(self) -> int:
+        """Number a request; this process never uses it again."""
+        return next(self._numbers)
+
+    def register(self, subscription: str, asking: Asking, owning: Owning) -> None:
+        """Frames of this subscription go to these; whoever was registered before gets none."""
+        self._sides[subscription] = asking, owning
+
+    # --- links
+
+    def to(self, name: str) -> PeerLink | None:
+        """Return the link to a sidecar, if there is one."""
+        links = self._links.get(name)
+        return links[-1] if links else None
+
+    def all(self) -> Iterable[PeerLink]:
+        return [link for links in self._links.values() for link in links]
+
+    def want(self, name: str, address: str) -> None:
+        """Try to reach a sidecar, unless the last try is too fresh; `opened` tells when it
+        succeeds.
+        """
+        if self._network is None or name in self._links:
+            return
+        now_ms = self._clock.monotonic_ms()
+        found = self._unreached.get(name)
+        if found is None:
+            self._forget(now_ms)
+            found = self._unreached[name] = _Unreached()
+        if found.trying or now_ms < found.again_ms:
+            return
+        found.trying = True
+        self._tasks.start(self._connect(self._network, name, address, found), name, ends=True)
+
+    async def _connect(
+        self, network: PeerNetwork, name: str, address: str, found: _Unreached
+    ) -> None:
+        try:
+            await network.connect(name, address)
+        except PeerError as error:
+            found.failures += 1
+            found.again_ms = self._clock.monotonic_ms() + AGAIN.delay_ms(found.failures)
+            if found.detail != error.detail:
+                LOG.warning("sidecar %s can't be reached at %s: %s", name, address, error.detail)
+            found.detail = error.detail
+        else:
+            self._unreached.pop(name, None)
+        finally:
+            found.trying = False
+
+    def unreachable(self) -> Mapping[str, str]:
+        """The sidecars that could not be reached when they were needed last, and why."""
+        self._forget(self._clock.monotonic_ms())
+        return {name: found.detail for name, found in self._unreached.items() if found.detail}
+
+    def _forget(self, now_ms: int) -> None:
+        """Drop what is known of sidecars that nobody has needed for long."""
+        before_ms = now_ms - FORGET_MS
+        kept = self._unreached.items()
+        self._unreached = {n: each for n, each in kept if each.trying or each.again_ms > before_ms}
+
+    # --- ackd.ports.PeerUser
+
+    def opened(self, link: PeerLink) -> None:
+        self._links.setdefault(link.name, []).append(link)
+        self._unreached.pop(link.name, None)
+        for asking, _ in self._sides.values():
+            asking.opened(link)
+
+    def closed(self, link: PeerLink) -> None:
+        links = self._links.get(link.name, [])
+        if link in links:
+            links.remove(link)
+        if not links:
+            self._links.pop(link.name, None)
+        for asking, owning in self._sides.values():
+            asking.closed(link)
+            owning.closed(link)
+
+    def writable(self, link: PeerLink) -> None:
+        for _, owning in self._sides.values():
+            owning.writable(link)
+
+    def received(self, link: PeerLink, frame: bytes) -> None:
+        """Pass a frame to its subscription. One that this sidecar does not have has no messages."""
+        found = read_frame(frame)
+        sides = self._sides.get(found.subscription)
+        if sides is None:
+            if isinstance(found, PeerAsk | PeerCancel):
+                link.send(write_frame(PeerAnswer(found.subscription, found.number, 0, 0, [])))
+            return
+        _pass_on(link, found, *sides)
+
+
+def _pass_on(link: PeerLink, frame: Frame, asking: Asking, owning: Owning) -> None:
+    match frame:
+        case PeerAsk():
+            owning.asked(link, frame)
+        case PeerAnswer():
+            asking.answered(link, frame)
+        case PeerTaken():
+            owning.taken(link, frame.number)
+        case PeerCancel():
+            owning.cancelled(link, frame.number)
+        case PeerLost():
+            owning.lost(link, frame.numbers)
+        case PeerReady():
+            asking.ready(link, frame)
+        case PeerWatch():
+            owning.watched(link, on=frame.on)

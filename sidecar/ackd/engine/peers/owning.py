@@ -1,0 +1,240 @@
+"""The side that is asked: receives of other sidecars wait among those of this one.
+
+They are receives like any other: the dispatcher serves them in the order of their arrival, and the
+store grants their leases as for this sidecar's own application. What an answer held is kept in mind
+until the other side says that it was taken; if it says that it was lost, its leases go back (R21).
+If it says nothing any more, because it is gone, they end at their deadlines, as the leases of an
+application do whose sidecar was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+
+from ackd.api.messages import Delivery, ReceiveRequest
+from ackd.engine.base.context import Context
+from ackd.engine.base.subscription_state import SubscriptionState
+from ackd.engine.base.tasks import Tasks
+from ackd.engine.delivery.dispatcher import Dispatcher
+from ackd.engine.delivery.handed_leases import RELAYED
+from ackd.engine.delivery.waiters import Waiter
+from ackd.engine.peers.frames import PeerAnswer, PeerAsk, PeerReady, pack_deliveries, write_frame
+from ackd.engine.settlement.notes import ProgressNotes
+from ackd.errors import AckdError, StoreError
+from ackd.ports import PeerLink
+
+OFFERS_MAX = 10_000
+"""Requests of other sidecars that wait here, and answers that nobody has confirmed, of each
+subscription (I8). Beyond, a request is answered without messages.
+"""
+UNSENT_MAX = 16 << 20
+"""With more bytes unsent on a link, its requests wait."""
+
+
+class _Offer:
+    """One request. `deliveries`: what was sent as its answer, and `until_ms`: their leases'
+    end.
+    """
+
+    __slots__ = ("came_s", "deliveries", "link", "number", "until_ms", "waiter")
+
+    def __init__(self, link: PeerLink, number: int, waiter: Waiter, came_s: float) -> None:
+        self.link = link
+        self.number = number
+        self.waiter = waiter
+        self.came_s = came_s
+        self.deliveries: list[Delivery] = []
+        self.until_ms = 0
+
+
+class PeerOffers:
+    """What one subscription of this sidecar gives to others."""
+
+    def __init__(
+        self,
+        state: SubscriptionState,
+        context: Context,
+        dispatcher: Dispatcher,
+        notes: ProgressNotes,
+    ) -> None:
+        self._state = state
+        self._context = context
+        self._dispatcher = dispatcher
+        self._notes = notes
+        self._offers: dict[tuple[str, int], _Offer] = {}
+        self._sent: dict[tuple[str, int], _Offer] = {}
+        self._held: dict[PeerLink, deque[PeerAsk]] = {}
+        self._watchers: dict[PeerLink, bool] = {}
+        # Requests that were lost, should they come after that was said (on another link).
+        self._void: dict[tuple[str, int], None] = {}
+        self._tasks = Tasks(f"peers.{state.name}", context.vitals)
+
+    def inherit(self, before: PeerOffers) -> None:
+        """Go on for a subscription that had to be built again."""
+        self._sent, self._watchers, self._void = before._sent, before._watchers, before._void
+
+    async def stop(self) -> None:
+        """Answer all requests, without messages; those that come later are answered so, too."""
+        offers, self._offers = self._offers, {}
+        for offer in offers.values():
+            self._dispatcher.leave(offer.waiter)
+            self._send(offer.link, offer.number, 0, [])
+        for link in list(self._held):
+            self.writable(link)
+        await self._tasks.stop()
+
+    # --- requests
+
+    def asked(self, link: PeerLink, ask: PeerAsk) -> None:
+        if link in self._watchers:
+            self._watchers[link] = False
+        held = self._held.get(link)
+        if link.unsent > UNSENT_MAX and (held is None or len(held) < OFFERS_MAX):
+            self._held.setdefault(link, deque()).append(ask)
+            return
+        key = link.instance, ask.number
+        if key in self._offers or key in self._sent or key in self._void:
+            return
+        self._purge()
+        waiter = self._enter(link, ask)
+        if waiter is None:
+            self._send(link, ask.number, 0, [])
+            return
+        offer = _Offer(link, ask.number, waiter, asyncio.get_running_loop().time())
+        self._offers[key] = offer
+        waiter.future.add_done_callback(partial(self._answered, offer))
+
+    def _enter(self, link: PeerLink, ask: PeerAsk) -> Waiter | None:
+        """Wait as a receive of this sidecar; None if it can't take any."""
+        most_ms = self._state.settings.lease_ms_max
+        if len(self._offers) + len(self._sent) >= OFFERS_MAX or not 0 < ask.lease_ms <= most_ms:
+            return None
+        request = ReceiveRequest(
+            max=ask.max,
+            wait_ms=ask.wait_ms,
+            lease_ms=ask.lease_ms,
+            bytes_max=ask.bytes_max,
+            holder=f"{RELAYED}{link.name}: {ask.holder}",
+        )
+        try:
+            return self._dispatcher.enter(request, relayed=True)
+        except AckdError:
+            return None
+
+    def _purge(self) -> None:
+        """Forget answers that nobody confirmed and whose leases have ended."""
+        now_ms = self._context.clock.monotonic_ms()
+        while self._sent:
+            key = next(iter(self._sent))
+            if self._sent[key].until_ms > now_ms:
+                return
+            del self._sent[key]
+
+    def _answered(self, offer: _Offer, future: asyncio.Future[list[Delivery]]) -> None:
+        """The dispatcher has served the request, or ended its wait."""
+        if not self._waits(offer):
+            return
+        deliveries = [] if future.cancelled() or future.exception() else future.result()
+        if deliveries and offer.waiter.noted:
+            self._tasks.start(self._annotate(offer, deliveries), "notes", ends=True)
+        else:
+            self._answer(offer, deliveries)
+
+    async def _annotate(self, offer: _Offer, deliveries: list[Delivery]) -> None:
+        try:
+            await self._notes.attach(deliveries)
+        except StoreError:
+            if self._waits(offer):
+                self._dispatcher.give_back(deliveries)
+            deliveries = []
+        self._answer(offer, deliveries)
+
+    def _waits(self, offer: _Offer) -> bool:
+        """Whether it has no answer; if it was given up, the dispatcher gives its leases back."""
+        return self._offers.get((offer.link.instance, offer.number)) is offer
+
+    def _answer(self, offer: _Offer, deliveries: list[Delivery]) -> None:
+        if not self._waits(offer):
+            return
+        key = offer.link.instance, offer.number
+        del self._offers[key]
+        waited_ms = max(int((offer.waiter.asked_s - offer.came_s) * 1000), 0)
+        if deliveries:
+            lease_ms = offer.waiter.request.lease_ms or 0
+            offer.deliveries = deliveries
+            offer.until_ms = self._context.clock.monotonic_ms() + lease_ms
+            self._sent[key] = offer
+        self._send(offer.link, offer.number, waited_ms, deliveries)
+
+    def _send(
+        self, link: PeerLink, number: int, waited_ms: int, deliveries: list[Delivery]
+    ) -> None:
+        ready, name = self._dispatcher.ready_count(), self._state.name
+        link.send(
+            write_frame(PeerAnswer(name, number, waited_ms, ready, pack_deliveries(deliveries)))
+        )
+
+    # --- what became of them
+
+    def taken(self, link: PeerLink, number: int) -> None:
+        self._sent.pop((link.instance, number), None)
+
+    def cancelled(self, link: PeerLink, number: int) -> None:
+        """Answer at once: the other side waits for that, whatever has become of the request."""
+        held = self._held.get(link)
+        if held is not None:
+            self._held[link] = deque(ask for ask in held if ask.number != number)
+        offer = self._offers.pop((link.instance, number), None)
+        if offer is not None:
+            self._dispatcher.leave(offer.waiter)
+        self._send(link, number, 0, [])
+
+    def lost(self, link: PeerLink, numbers: list[int]) -> None:
+        """Nobody has, or will get, the messages of these requests."""
+        now_ms = self._context.clock.monotonic_ms()
+        for number in numbers:
+            key = link.instance, number
+            waiting, sent = self._offers.pop(key, None), self._sent.pop(key, None)
+            if waiting is not None:
+                self._dispatcher.leave(waiting.waiter)
+            elif sent is None:
+                self._void[key] = None
+            elif now_ms < sent.until_ms:
+                self._dispatcher.give_back(sent.deliveries)
+        while len(self._void) > OFFERS_MAX:
+            del self._void[next(iter(self._void))]
+
+    # --- messages that nobody waits for
+
+    def watched(self, link: PeerLink, *, on: bool) -> None:
+        if on:
+            self._watchers[link] = False
+        else:
+            self._watchers.pop(link, None)
+        self.surplus()
+
+    def surplus(self) -> None:
+        """Tell as many sidecars as there are messages; each once, until it asks or declines."""
+        if not self._watchers:
+            return
+        ready = self._dispatcher.ready_count()
+        for link in [link for link, told in self._watchers.items() if not told][:ready]:
+            self._watchers[link] = True
+            link.send(write_frame(PeerReady(self._state.name, ready)))
+
+    # --- links
+
+    def writable(self, link: PeerLink) -> None:
+        held = self._held.pop(link, None)
+        while held:
+            self.asked(link, held.popleft())
+
+    def closed(self, link: PeerLink) -> None:
+        self._held.pop(link, None)
+        self._watchers.pop(link, None)
+        for key, offer in list(self._offers.items()):
+            if offer.link is link:
+                del self._offers[key]
+                self._dispatcher.leave(offer.waiter)

@@ -1,0 +1,101 @@
+"""One subscription's messages, shared between sidecars: puts the asking and the owning side
+together, and tells them who the others are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ackd.api.messages import Delivery
+from ackd.engine.base.context import Context
+from ackd.engine.base.subscription_state import SubscriptionState
+from ackd.engine.cluster.members import read_note
+from ackd.engine.cluster.membership import Membership
+from ackd.engine.delivery.dispatcher import Dispatcher
+from ackd.engine.delivery.waiters import Waiter
+from ackd.engine.peers.asking import PeerReceives
+from ackd.engine.peers.links import PeerLinks
+from ackd.engine.peers.owning import PeerOffers
+from ackd.engine.settlement.notes import ProgressNotes
+
+
+class PeerSharing:
+    """Implements `ackd.engine.delivery.elsewhere.Elsewhere`.
+
+    `release` gives leases on other sidecars' partitions back; `brought` is told of those that an
+    application here gets.
+    """
+
+    def __init__(
+        self,
+        state: SubscriptionState,
+        context: Context,
+        membership: Membership,
+        dispatcher: Dispatcher,
+        notes: ProgressNotes,
+        links: PeerLinks,
+        release: Callable[[Sequence[Delivery]], None],
+        brought: Callable[[Iterable[str]], None],
+    ) -> None:
+        self._membership = membership
+        self._dispatcher = dispatcher
+        self._links = links
+        self._release = release
+        self._brought = brought
+        self._asking = PeerReceives(state, context.clock, links, self)
+        self._owning = PeerOffers(state, context, dispatcher, notes)
+        links.register(state.name, self._asking, self._owning)
+
+    def inherit(self, before: PeerSharing) -> None:
+        """Go on for a subscription that had to be built again."""
+        self._asking.inherit(before._asking)
+        self._owning.inherit(before._owning)
+
+    def others_seen(self) -> None:
+        """A heartbeat has read what the other sidecars own."""
+        addresses: dict[str, str] = {}
+        owners: dict[str, int] = {}
+        for member in self._membership.others():
+            note = read_note(member.note)
+            if note.peer:
+                addresses[member.name] = note.peer
+                if member.owned:
+                    owners[member.name] = note.ready
+        self._asking.seen(addresses, owners)
+
+    def look_again(self) -> None:
+        """Receives may be served again, after a pause for example."""
+        self._asking.ask_idle()
+
+    async def stop(self) -> None:
+        """Answer no other sidecar any more."""
+        await self._owning.stop()
+
+    # --- what the dispatcher asks
+
+    def wait(self, waiter: Waiter) -> bool:
+        return self._asking.wait(waiter)
+
+    def end(self, waiter: Waiter) -> None:
+        self._asking.end(waiter)
+
+    def surplus(self) -> None:
+        self._owning.surplus()
+
+    def give_back(self, deliveries: Sequence[Delivery]) -> None:
+        self._release(deliveries)
+
+    # --- what answers bring
+
+    def most(self, waiter: Waiter) -> int:
+        return self._dispatcher.most_elsewhere(waiter)
+
+    def bring(self, waiter: Waiter, deliveries: list[Delivery]) -> bool:
+        """Answer a receive with messages of another sidecar, if it still waits."""
+        if not self._dispatcher.bring(waiter, deliveries):
+            return False
+        self._brought(each.lease for each in deliveries)
+        return True
+
+    def nothing_elsewhere(self, waiter: Waiter) -> None:
+        self._dispatcher.nothing_elsewhere(waiter)

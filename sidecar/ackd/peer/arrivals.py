@@ -1,0 +1,139 @@
+"""Connections that others make: each proves itself in a bounded time, or is closed and counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from functools import partial
+
+from ackd.engine.base.tasks import Tasks, Vitals
+from ackd.peer.handshake import Handshake, Hello, NoLinkError, Reason
+from ackd.peer.limits import PeerLimits
+from ackd.peer.local import Local
+from ackd.telemetry.metrics import Metrics
+
+LOG = logging.getLogger("ackd.peer")
+
+BACKLOG = 128
+PAUSE_S = 0.1
+"""After a failure to accept, as when the process has no file descriptor left."""
+
+Arrived = Callable[[asyncio.Transport, Hello], None]
+
+
+class Arrivals:
+    """Listens. Before a stranger has proved itself it gets one buffer of a hello's size."""
+
+    def __init__(
+        self,
+        local: Local,
+        limits: PeerLimits,
+        metrics: Metrics,
+        room: Callable[[Hello], bool],
+        arrived: Arrived,
+    ) -> None:
+        """`room`: whether one more may be let in; `arrived` is called with who was."""
+        self._local = local
+        self._limits = limits
+        self._metrics = metrics
+        self._room = room
+        self._arrived = arrived
+        self._strangers: set[socket.socket] = set()
+        self._tasks: Tasks | None = None
+        self._socket: socket.socket | None = None
+
+    async def listen(self, host: str, port: int, vitals: Vitals | None) -> tuple[str, int]:
+        """Begin; returns the address and port that were taken. Raises OSError."""
+        # Accepted here, as no event loop lets each connection have the certificate of its time.
+        listening = self._socket = await asyncio.to_thread(_listening, host, port)
+        self._tasks = Tasks("peers", vitals)
+        self._tasks.start(self._accept(listening, self._tasks), "accept")
+        found = listening.getsockname()
+        return found[0], found[1]
+
+    async def stop(self) -> None:
+        """Listen no more, and drop who has not proved itself."""
+        if self._tasks is not None:
+            await self._tasks.stop()
+        if self._socket is not None:
+            self._socket.close()
+
+    async def _accept(self, listening: socket.socket, tasks: Tasks) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                wire, where = await loop.sock_accept(listening)
+            except OSError as error:
+                LOG.warning("no connection of a sidecar can be accepted: %s", error)
+                await asyncio.sleep(PAUSE_S)
+                continue
+            if len(self._strangers) >= self._limits.handshakes_max:
+                wire.close()
+                crowd = NoLinkError("crowded", "too many prove themselves just now")
+                self._refuse(where[0], crowd)
+                continue
+            self._strangers.add(wire)
+            tasks.start(self._meet(wire, where[0]), "stranger", vital=False, ends=True)
+
+    async def _meet(self, wire: socket.socket, where: str) -> None:
+        """Let one prove itself."""
+        outcome: asyncio.Future[Hello | NoLinkError] = asyncio.get_running_loop().create_future()
+        limit_s = self._limits.handshake_s
+        certificate = self._local.certificate()
+        terms = self._local.terms(certificate, partial(self._judged, outcome), room=self._room)
+        tls = None if certificate is None else certificate.listening
+        transport: asyncio.Transport | None = None
+        try:
+            wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            async with asyncio.timeout(limit_s):
+                transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                    partial(Handshake, terms),
+                    wire,
+                    ssl=tls,
+                    ssl_shutdown_timeout=None if tls is None else limit_s,
+                )
+                other = await outcome
+        except TimeoutError:
+            other = NoLinkError("timeout", "it did not prove itself in time")
+        except OSError as error:
+            reason: Reason = "tls" if isinstance(error, ssl.SSLError) else "lost"
+            other = NoLinkError(reason, f"the connection was lost: {error}")
+        finally:
+            self._strangers.discard(wire)
+            if transport is None:
+                wire.close()
+            elif outcome.cancelled() or not outcome.done():
+                outcome.cancel()
+                transport.abort()
+        if isinstance(other, NoLinkError):
+            self._refuse(where, other)
+
+    def _judged(
+        self,
+        outcome: asyncio.Future[Hello | NoLinkError],
+        transport: asyncio.Transport,
+        other: Hello | NoLinkError,
+    ) -> None:
+        """The handshake is over; the link begins at once, before anything more is read."""
+        if outcome.done():
+            transport.abort()
+            return
+        if isinstance(other, Hello):
+            self._arrived(transport, other)
+        outcome.set_result(other)
+
+    def _refuse(self, where: str, error: NoLinkError) -> None:
+        self._metrics.peer_handshakes_refused.at(error.reason).inc()
+        LOG.warning("a connection from %s was refused: %s", where, error)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Raises OSError."""
+    every = not host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if ":" in host or every else socket.AF_INET
+    found = socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=every)
+    found.setblocking(False)
+    return found

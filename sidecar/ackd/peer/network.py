@@ -1,0 +1,217 @@
+"""The sidecars of one store connected by TCP: makes links, takes them, and watches them.
+
+Without TLS only addresses of this machine are listened on and connected to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import ssl
+from collections.abc import Callable
+from functools import partial
+
+from ackd.config.address import TcpAddress
+from ackd.config.peers import PeerSettings, everywhere, parse_peer_address
+from ackd.engine.base.tasks import Tasks, Vitals
+from ackd.errors import ConfigError, PeerError
+from ackd.peer.arrivals import Arrivals
+from ackd.peer.handshake import Handshake, Hello, NoLinkError
+from ackd.peer.limits import PeerLimits
+from ackd.peer.link import READ_BYTES, TICKS_A_BEAT, LinkShare, TcpLink
+from ackd.peer.local import Local
+from ackd.peer.tls import TlsFiles
+from ackd.ports.peers import PeerUser
+from ackd.telemetry.metrics import Metrics
+
+LOG = logging.getLogger("ackd.peer")
+
+Outcome = asyncio.Future[Hello | NoLinkError]
+
+
+class TcpPeers:
+    """Implements `ackd.ports.PeerNetwork`. It starts and stops once."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: PeerSettings,
+        metrics: Metrics,
+        vitals: Vitals | None = None,
+        *,
+        instance: str = "",
+        limits: PeerLimits | None = None,
+    ) -> None:
+        """`name`: this sidecar's identity. `instance`: a text of this process, a random one if
+        empty.
+        """
+        self.name = name
+        self.instance = instance or secrets.token_hex(8)
+        self._settings = settings
+        self._metrics = metrics
+        self._limits = limits or PeerLimits()
+        self._vitals = vitals
+        self._tasks = Tasks("peers", vitals)
+        self._running: tuple[Local, LinkShare, Arrivals] | None = None
+        # By instance and whether this sidecar made it: at most two to one process.
+        self._links: dict[tuple[str, bool], TcpLink] = {}
+        # Names that are being connected to; set when that is over.
+        self._connecting: dict[str, asyncio.Event] = {}
+        self._slots = asyncio.Semaphore(self._limits.handshakes_max)
+
+    async def start(self, user: PeerUser, key: Callable[[], bytes]) -> str:
+        """Listen; returns the address for the others. `key()`: the secret that the sidecars of one
+        store share, as it is now. Raises ConfigError.
+        """
+        settings, metrics = self._settings, self._metrics
+        address = _address("listen", settings.listen)
+        given = _address("advertise", settings.advertise) if settings.advertise else address
+        if everywhere(given):
+            raise ConfigError(f"peers.advertise: nobody can connect to {given}.")
+        files = await asyncio.to_thread(TlsFiles.of, settings)
+        if files is None and not address.local:
+            raise ConfigError(f"peers.listen: {address} can be reached by others: it needs TLS.")
+        buffer = memoryview(bytearray(READ_BYTES))
+        sent, received = metrics.peer_bytes.at("sent"), metrics.peer_bytes.at("received")
+        share = LinkShare(user, self._limits, buffer, sent, received, self._ended)
+        local = Local(self.name, self.instance, key, files)
+        arrivals = Arrivals(local, self._limits, metrics, self._has_room, self._arrived)
+        self._running = local, share, arrivals
+        try:
+            host, port = await arrivals.listen(address.host, address.port, self._vitals)
+        except OSError as error:
+            problem = f"peers.listen: can't listen on {address}: {error.strerror or error}."
+            raise ConfigError(problem) from error
+        self._tasks.start(self._sweep(), "sweep")
+        if files is not None:
+            self._tasks.start(files.watch(), "tls")
+        self._count()
+        return str(TcpAddress(given.host if settings.advertise else host, given.port or port))
+
+    async def connect(self, name: str, address: str) -> None:
+        """Make a link to the sidecar `name` at `address`, unless there is one, whoever made it;
+        `opened` is called before this returns.
+
+        Raises PeerError: nobody answers there, another sidecar does, or one of another store.
+        """
+        while (running := self._connecting.get(name)) is not None:
+            await running.wait()
+        if any(link.name == name for link in self._links.values()):
+            return
+        over = self._connecting[name] = asyncio.Event()
+        try:
+            async with self._slots:
+                await self._connect(name, address)
+        finally:
+            del self._connecting[name]
+            over.set()
+
+    async def _connect(self, name: str, text: str) -> None:
+        try:
+            address = parse_peer_address(text)
+        except ValueError as error:
+            raise PeerError(f"{name} gives the address {text!r}: {error}.") from error
+        if self._running is None:
+            raise PeerError("This sidecar connects to no other: it is starting or stopping.")
+        local = self._running[0]
+        certificate = local.certificate()
+        if certificate is None and not address.local:
+            raise PeerError(f"{name} is at {address}: without TLS only this machine is connected.")
+        outcome: Outcome = asyncio.get_running_loop().create_future()
+        terms = local.terms(certificate, partial(self._made, outcome), expected=name)
+        tls = None if certificate is None else certificate.connecting
+        wire: asyncio.Transport | None = None
+        try:
+            async with asyncio.timeout(self._limits.handshake_s):
+                wire, _ = await asyncio.get_running_loop().create_connection(
+                    partial(Handshake, terms), address.host, address.port, ssl=tls
+                )
+                other = await outcome
+        except TimeoutError:
+            other = NoLinkError("timeout", "it does not answer in time")
+        except ssl.SSLError as error:
+            other = NoLinkError("tls", f"TLS failed: {error}")
+        except OSError as error:
+            raise PeerError(f"{name} can't be reached at {address}: {error}.") from error
+        finally:
+            if outcome.cancelled() or not outcome.done():
+                outcome.cancel()
+                if wire is not None:
+                    wire.abort()
+        if isinstance(other, NoLinkError):
+            self._metrics.peer_handshakes_refused.at(other.reason).inc()
+            raise PeerError(f"No link to {name} at {address}: {other}.", reason=other.reason)
+
+    def _made(
+        self, outcome: Outcome, transport: asyncio.Transport, other: Hello | NoLinkError
+    ) -> None:
+        """A handshake that this sidecar began is over."""
+        if outcome.done():
+            transport.abort()
+            return
+        if isinstance(other, Hello) and len(self._links) >= self._settings.connections_max:
+            transport.abort()
+            problem = "this sidecar has all the connections that it may have"
+            other = NoLinkError("crowded", problem)
+        if isinstance(other, Hello):
+            self._open(other, transport, outgoing=True)
+        outcome.set_result(other)
+
+    def _has_room(self, other: Hello) -> bool:
+        """Whether somebody may be let in, if only in place of an older connection."""
+        older = (other.instance, False) in self._links
+        return older or len(self._links) < self._settings.connections_max
+
+    def _arrived(self, transport: asyncio.Transport, other: Hello) -> None:
+        self._open(other, transport, outgoing=False)
+
+    def _open(self, other: Hello, transport: asyncio.Transport, *, outgoing: bool) -> None:
+        """The other side has proved itself. A link that its process made before ends first: it
+        would not make another if it still had that.
+        """
+        if self._running is None:
+            transport.abort()
+            return
+        share = self._running[1]
+        older = self._links.get((other.instance, outgoing))
+        if older is not None:
+            older.drop()
+        link = TcpLink(other, transport, share, outgoing=outgoing)
+        self._links[other.instance, outgoing] = link
+        self._count()
+        transport.set_protocol(link)
+        LOG.info("a link %s %s is open", "to" if outgoing else "from", other.name)
+        share.user.opened(link)
+
+    def _ended(self, link: TcpLink) -> None:
+        key = (link.instance, link.outgoing)
+        if self._links.get(key) is link:
+            del self._links[key]
+            self._count()
+
+    def _count(self) -> None:
+        self._metrics.peers_connected.at().set(len(self._links))
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._limits.beat_s / TICKS_A_BEAT)
+            for link in tuple(self._links.values()):
+                link.tick()
+
+    async def stop(self) -> None:
+        """Close all links, telling their user of each, and stop listening."""
+        running, self._running = self._running, None
+        await self._tasks.stop()
+        if running is not None:
+            await running[2].stop()
+        for link in tuple(self._links.values()):
+            link.drop()
+        await asyncio.sleep(0)
+
+
+def _address(key: str, text: str) -> TcpAddress:
+    try:
+        return parse_peer_address(text)
+    except ValueError as error:
+        raise ConfigError(f"peers.{key}: {text!r}: {error}.") from error

@@ -1,0 +1,205 @@
+"""Sidecars in this process with links over real sockets: one Valkey, one topic of one partition."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from ackd.api.messages import Delivery, Received, ReceiveRequest, SettleItem, SettleVerb
+from ackd.config.peers import PeerSettings
+from ackd.config.schema import BrokerSettings, Settings, StoreSettings
+from ackd.config.subscription import SubscriptionSettings
+from ackd.core.ids import TopicPartition
+from ackd.engine.runtime import Runtime
+from ackd.peer.network import TcpPeers
+from ackd.ports import Broker, Outgoing, Stored
+from ackd.store.build import open_store
+from ackd.telemetry.metrics import Metrics
+from ackd_adapters.kafka import KafkaOptions
+from ackd_adapters.kafka import adapter as kafka_adapter
+from ackd_adapters.local import adapter as local_adapter
+from ackd_adapters.local.config import LocalOptions
+from tests.support.kafka import Kafka
+from tests.support.wait import wait_until_async
+
+_numbers = itertools.count(1)
+NAME = "work"
+T = TypeVar("T")
+
+
+@dataclass
+class Ring:
+    """What the sidecars of one test have in common. `kafka` None: a local queue."""
+
+    stack: AsyncExitStack
+    folder: Path
+    store_url: str
+    kafka: Kafka | None = None
+    topic: str = field(default_factory=lambda: f"linked-{next(_numbers)}-{time.time_ns()}")
+    members: list[Linked] = field(default_factory=list)
+
+    @property
+    def partition(self) -> TopicPartition:
+        """The only one of the topic."""
+        return TopicPartition(self.topic, 0)
+
+    def broker(self) -> Broker:
+        """A connection."""
+        if self.kafka is None:
+            return local_adapter.open("b", LocalOptions(path=self.folder / "queue", partitions=1))
+        options = KafkaOptions(bootstrap_servers=self.kafka.bootstrap, topics_refresh_ms=500)
+        return kafka_adapter.open("b", options)
+
+    async def start(self, peers: PeerSettings | None = None, **more: object) -> Linked:
+        """One more, ready. What else is named is a setting; all others are the defaults."""
+        name = f"sidecar-{len(self.members) + 1}"
+        settings = Settings(
+            identity=name,
+            state_dir=self.folder / name,
+            store=StoreSettings(url=self.store_url, prefix=self.topic),
+            brokers={"b": BrokerSettings(adapter="any")},
+            subscriptions={
+                NAME: SubscriptionSettings(
+                    broker="b",
+                    topics=(self.topic,),
+                    group=self.topic,
+                    **{"start": "earliest", **more},  # type: ignore[arg-type]
+                )
+            },
+        )
+        metrics = Metrics()
+        peers = peers or PeerSettings(on=True)
+        runtime = Runtime(
+            settings,
+            store=open_store(settings.store, settings.state_dir),
+            brokers={"b": self.broker()},
+            metrics=metrics,
+            peers=TcpPeers(name, peers, metrics) if peers.on else None,
+        )
+        self.stack.push_async_callback(runtime.stop)
+        await runtime.start()
+        linked = Linked(self, name, runtime)
+        self.members.append(linked)
+        await linked.ready()
+        return linked
+
+    async def started(self, count: int, **more: object) -> tuple[Linked, list[Linked]]:
+        """So many; the one that owns the topic's partition, and the others."""
+        for _ in range(count):
+            await self.start(**more)  # type: ignore[arg-type]
+        return await self.sorted()
+
+    async def sorted(self) -> tuple[Linked, list[Linked]]:
+        """The one that owns the topic's partition, and the others, which have heard of that."""
+
+        async def known() -> tuple[Linked, list[Linked]] | None:
+            owners = [each for each in self.members if self.partition in each.owned]
+            others = [each for each in self.members if self.partition not in each.owned]
+            if len(owners) != 1 or not all(each.sees(owners[0].name) for each in others):
+                return None
+            return owners[0], others
+
+        found = await wait_until_async(known, "one owner that all know of")
+        assert found is not None
+        return found
+
+
+@dataclass
+class Linked:
+    """A running one, and what a test does with it."""
+
+    ring: Ring
+    name: str
+    runtime: Runtime
+
+    @property
+    def owned(self) -> set[TopicPartition]:
+        """Partitions from which it grants leases."""
+        return set(self.runtime._subscriptions[NAME].partitions.owned)
+
+    def sees(self, name: str) -> bool:
+        """Whether a heartbeat has told it that this sidecar owns something."""
+        view = self.runtime._subscriptions[NAME].membership.view
+        return any(member.name == name and member.owned for member in view.alive)
+
+    async def ready(self) -> None:
+        """Wait until it says so."""
+
+        async def ok() -> bool:
+            return all(reason.ok for reason in self.runtime.readiness())
+
+        await wait_until_async(ok, f"{self.name} to be ready")
+
+    async def publish(
+        self, count: int, size: int = 8, key: bytes | None = None, first: int = 0
+    ) -> None:
+        """Messages with their number as value."""
+        batch = [
+            Outgoing(self.ring.topic, key, (b"%d" % n).ljust(size), (), partition=0)
+            for n in range(first, first + count)
+        ]
+        stored = await self.runtime._brokers["b"].publish(batch)
+        assert all(isinstance(each, Stored) for each in stored)
+
+    async def receive(self, most: int = 1, wait_ms: int = 30_000, **more: object) -> Received:
+        """One receive."""
+        request = ReceiveRequest(max=most, wait_ms=wait_ms, **more)  # type: ignore[arg-type]
+        return await self.runtime.receive(NAME, request)
+
+    async def one(self, **more: object) -> Delivery:
+        """The next message."""
+        [message] = (await self.receive(**more)).messages  # type: ignore[arg-type]
+        return message
+
+    async def collect(self, count: int, most: int = 100, **more: object) -> list[Delivery]:
+        """So many messages, in as many receives as it takes."""
+        found: list[Delivery] = []
+        while len(found) < count:
+            got = (await self.receive(min(count - len(found), most), **more)).messages  # type: ignore[arg-type]
+            assert got, f"only {len(found)} of {count}"
+            found += got
+        return found
+
+    async def settle(
+        self, messages: Sequence[Delivery], do: SettleVerb, **more: object
+    ) -> list[str]:
+        """Statuses."""
+        items = [SettleItem(each.lease, do, **more) for each in messages]  # type: ignore[arg-type]
+        return [each.status.value for each in await self.runtime.settle(items)]
+
+    async def nothing(self, wait_ms: int = 300) -> None:
+        """No message comes."""
+        assert (await self.receive(100, wait_ms=wait_ms)).messages == []
+
+    async def watermark(self) -> int:
+        """Of the topic's partition; -1 if it does not know."""
+        rows = await self.runtime.lag(NAME)
+        return next((row.watermark for row in rows if row.topic == self.ring.topic), -1)
+
+    async def until_watermark(self, offset: int) -> None:
+        """Wait for the progress of the partition that it owns."""
+
+        async def there() -> bool:
+            return await self.watermark() >= offset
+
+        await wait_until_async(there, f"the watermark to be {offset}")
+
+    def waiting(self) -> int:
+        """Count the receives that wait here, those of other sidecars among them."""
+        return self.runtime._subscriptions[NAME].dispatcher._line.waiting()
+
+
+def begin(work: Coroutine[object, object, T]) -> asyncio.Task[T]:
+    """Run it beside the test, which holds it and awaits it."""
+    return asyncio.create_task(work)  # noqa: TID251  held by the caller
+
+
+def numbers(messages: Sequence[Delivery]) -> list[int]:
+    """Their values."""
+    return [int(each.record.value or b"") for each in messages]

@@ -1,0 +1,264 @@
+"""Messages reach any sidecar: links over real sockets, a real Valkey, a topic of one partition."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from ackd.api.messages import Delivery, SettleVerb
+from ackd.config.peers import PeerSettings
+from tests.integration.engine.linked import Linked, Ring, begin, numbers
+from tests.support.redis import RedisServer
+from tests.support.wait import wait_until_async
+
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
+MIB = 1 << 20
+
+
+@pytest.fixture
+async def ring(valkey: RedisServer, tmp_path: Path) -> AsyncIterator[Ring]:
+    """A local queue."""
+    async with AsyncExitStack() as stack:
+        yield Ring(stack, tmp_path, valkey.url)
+
+
+@pytest.fixture(params=["local", pytest.param("kafka", marks=pytest.mark.kafka)])
+async def any_ring(
+    request: pytest.FixtureRequest, valkey: RedisServer, tmp_path: Path
+) -> AsyncIterator[Ring]:
+    """A local queue, and Kafka."""
+    kafka = request.getfixturevalue("kafka") if request.param == "kafka" else None
+    async with AsyncExitStack() as stack:
+        made = Ring(stack, tmp_path, valkey.url, kafka)
+        if kafka is not None:
+            await asyncio.to_thread(kafka.create_topic, made.topic, partitions=1, config={})
+        yield made
+
+
+async def waits_at(owner: Linked, count: int = 1) -> None:
+    """So many receives wait there."""
+
+    async def there() -> bool:
+        return owner.waiting() >= count
+
+    await wait_until_async(there, f"{count} receives to wait at {owner.name}")
+
+
+async def test_an_application_beside_a_sidecar_without_the_partition_gets_every_message(
+    any_ring: Ring,
+) -> None:
+    """It settles there, too: none is lost and none comes twice."""
+    owner, [other] = await any_ring.started(2)
+    found: list[Delivery] = []
+
+    async def work() -> None:
+        while len(found) < 200:
+            got = await other.collect(1, most=7)
+            found.extend(got)
+            assert await other.settle(got, SettleVerb.ACK) == ["acked"] * len(got)
+
+    working = begin(work())
+    for first in range(0, 200, 40):
+        await owner.publish(40, first=first)
+    await asyncio.wait_for(working, 60)
+    assert numbers(found) == list(range(200))
+    assert {each.attempt for each in found} == {1}
+    await owner.until_watermark(200)
+    await owner.nothing()
+    await other.nothing()
+
+
+async def test_workers_at_three_sidecars_share_one_partition(any_ring: Ring) -> None:
+    """`max` 1 and the same work everywhere: each has a fifth of the messages at least."""
+    owner, others = await any_ring.started(3)
+    every, count = [owner, *others], 150
+    done: Counter[int] = Counter()
+    by: Counter[str] = Counter()
+
+    async def work(linked: Linked) -> None:
+        while sum(by.values()) < count:
+            got = (await linked.receive(1, wait_ms=500)).messages
+            if not got:
+                continue
+            await asyncio.sleep(0.02)  # the work
+            assert await linked.settle(got, SettleVerb.ACK) == ["acked"]
+            done.update(numbers(got))
+            by[linked.name] += 1
+
+    working = [begin(work(each)) for each in every]
+    await owner.publish(count)
+    await asyncio.wait_for(asyncio.gather(*working), 90)
+    assert done == Counter(range(count))
+    assert min(by[each.name] for each in every) >= count // 5, by
+    await owner.until_watermark(count)
+
+
+async def test_every_settle_works_where_the_message_came_through_a_link(any_ring: Ring) -> None:
+    owner, [other] = await any_ring.started(2)
+    await owner.publish(5)
+    acked, retried, kept, dead, released = await other.collect(5)
+    assert await other.settle([acked], SettleVerb.ACK) == ["acked"]
+    assert await other.settle([acked], SettleVerb.ACK) == ["already_acked"]
+    assert await other.settle([kept], SettleVerb.EXTEND, lease_ms=120_000) == ["extended"]
+    assert await other.settle([dead], SettleVerb.DEAD, reason="broken") == ["dead"]
+    assert await other.settle([released], SettleVerb.RELEASE) == ["released"]
+    again = await other.one()
+    assert (again.id, again.attempt) == (released.id, 1)
+    assert await other.settle([retried], SettleVerb.RETRY, delay_ms=0) == ["retrying"]
+    again = await other.one()
+    assert (again.id, again.attempt) == (retried.id, 2)
+    view = await other.runtime.lease(kept.lease)
+    assert view.state == "leased"
+    assert view.deadline_ms is not None
+    assert view.deadline_ms > kept.deadline_ms + 60_000
+
+    async def there() -> bool:
+        page = await other.runtime.dead.page("work", None, 10)
+        return [each.message for each in page.messages] == [dead.id]
+
+    await wait_until_async(there, "the dead letter")
+    await other.nothing()
+
+
+async def test_the_owner_stops_while_a_receive_waits_there(ring: Ring) -> None:
+    """The receive goes on by itself: it gets what is published after the partition has moved."""
+    owner, [other] = await ring.started(2)
+    waiting = begin(other.receive(10))
+    await waits_at(owner)
+    await owner.runtime.stop()
+    ring.members.remove(owner)
+    await ring.sorted()
+    assert not waiting.done()
+    await other.publish(3)
+    first = (await waiting).messages
+    rest = await other.collect(3 - len(first)) if len(first) < 3 else []
+    assert numbers([*first, *rest]) == [0, 1, 2]
+
+
+async def test_r21_a_receive_that_goes_away_leaves_its_message_to_others(ring: Ring) -> None:
+    """Cancelled while it waits, and at the moment at which the answer comes: never counted."""
+    owner, [other] = await ring.started(2)
+    for number in range(20):
+        waiting = begin(other.receive(1))
+        await waits_at(owner)
+        await owner.publish(1, first=number)
+        for _ in range(number * 2):
+            await asyncio.sleep(0)  # each time the answer is a step further on its way
+        waiting.cancel()
+        with suppress(asyncio.CancelledError):
+            message = (await waiting).messages[0]
+            assert await other.settle([message], SettleVerb.ACK) == ["acked"]
+            continue
+        message = await owner.one()
+        assert (numbers([message]), message.attempt) == ([number], 1)
+        assert await owner.settle([message], SettleVerb.ACK) == ["acked"]
+    await owner.until_watermark(20)
+
+
+async def test_r21_an_answer_that_was_not_sent_gives_its_leases_back(ring: Ring) -> None:
+    """What the HTTP side does when its caller has gone."""
+    owner, [other] = await ring.started(2)
+    await owner.publish(1)
+    received = await other.receive()
+    await other.runtime.abandon(received)
+    message = await owner.one()
+    assert (message.id, message.attempt) == (received.messages[0].id, 1)
+
+
+async def test_a_large_message_travels_through_a_link(ring: Ring) -> None:
+    owner, [other] = await ring.started(2)
+    size = 5 * MIB
+    await owner.publish(2, size=size)
+    for number in range(2):
+        message = await other.one()
+        assert numbers([message]) == [number]
+        assert len(message.record.value or b"") == size
+        assert await other.settle([message], SettleVerb.ACK) == ["acked"]
+
+
+async def test_i6_keys_stay_in_order_with_workers_at_both(any_ring: Ring) -> None:
+    owner, others = await any_ring.started(2, ordering="key")
+    keys, each_key = [b"a", b"b", b"c"], 12
+    for number in range(each_key):
+        for key in keys:
+            await owner.publish(1, key=key, first=number)
+    seen: dict[bytes, list[int]] = {key: [] for key in keys}
+    working: set[bytes] = set()
+    served: Counter[str] = Counter()
+
+    async def work(linked: Linked) -> None:
+        while sum(map(len, seen.values())) < len(keys) * each_key:
+            for message in (await linked.receive(1, wait_ms=500)).messages:
+                key = message.record.key or b""
+                assert key not in working, "two of a key at the same time"
+                working.add(key)
+                await asyncio.sleep(0.005)  # the work
+                working.remove(key)
+                seen[key] += numbers([message])
+                served[linked.name] += 1
+                assert await linked.settle([message], SettleVerb.ACK) == ["acked"]
+
+    await asyncio.wait_for(asyncio.gather(*(work(each) for each in (owner, *others))), 90)
+    assert seen == {key: list(range(each_key)) for key in keys}
+    assert len(served) == 2, served
+
+
+async def test_notes_reach_the_next_attempt_through_a_link(ring: Ring) -> None:
+    owner, [other] = await ring.started(2)
+    await owner.publish(1)
+    mine = await owner.one()
+    assert await owner.settle([mine], SettleVerb.EXTEND, lease_ms=60_000, note="half") == [
+        "extended"
+    ]
+    assert await owner.settle([mine], SettleVerb.RETRY, delay_ms=0) == ["retrying"]
+    theirs = await other.one()
+    assert (theirs.attempt, theirs.note) == (2, "half")
+    assert await other.settle([theirs], SettleVerb.EXTEND, lease_ms=60_000, note="most") == [
+        "extended"
+    ]
+    assert await other.settle([theirs], SettleVerb.RETRY, delay_ms=0) == ["retrying"]
+    third = await other.one()
+    assert (third.attempt, third.note) == (3, "most")
+
+
+async def test_r21_a_repeat_where_the_partition_is_not_gets_the_same_leases(ring: Ring) -> None:
+    """The sidecar that answered still has the messages, which another one granted."""
+    _, [other] = await ring.started(2)
+    await other.publish(3)
+    first = await other.receive(3, attempt_id="a")
+    again = await other.receive(3, attempt_id="a")
+    assert again.replayed
+    assert [each.lease for each in again.messages] == [each.lease for each in first.messages]
+    assert numbers(again.messages) == numbers(first.messages)
+    settled = await other.settle(again.messages, SettleVerb.ACK)
+    assert settled == ["acked"] * len(first.messages)
+
+
+async def test_sidecars_that_cannot_reach_each_other_go_on_as_without_links(ring: Ring) -> None:
+    """They say so in readiness, which stays green."""
+    wrong = PeerSettings(on=True, advertise="127.0.0.1:1")
+    owner, [other] = await ring.started(2, peers=wrong)
+    waiting = begin(other.receive(1, wait_ms=3_000))
+    await owner.publish(4)
+    found: list[Delivery] = []
+    while len(found) < 4:  # at a busy moment the partition may move
+        for each in ring.members:
+            found += (await each.receive(4, wait_ms=200)).messages
+        if waiting.done():
+            found += (await waiting).messages
+            waiting = begin(other.receive(1, wait_ms=3_000))
+    assert sorted(numbers(found)) == [0, 1, 2, 3]
+    assert {message.attempt for message in found} == {1}
+
+    async def told() -> str:
+        reasons = [r for r in other.runtime.readiness() if r.name == "peers"]
+        assert all(reason.ok for reason in other.runtime.readiness())
+        return reasons[0].detail if reasons else ""
+
+    assert owner.name in await wait_until_async(told, "readiness to name it")
+    assert (await waiting).messages == []
