@@ -96,9 +96,15 @@ class Ring:
         return await self.sorted()
 
     async def sorted(self) -> tuple[Linked, list[Linked]]:
-        """The one that owns the topic's partition, and the others, which have heard of that."""
+        """The one that owns the topic's partition, and the others, which have heard of that.
+
+        The group has settled by then: before each has its share of the topic and of the retry
+        topic, the partition may still move.
+        """
 
         async def known() -> tuple[Linked, list[Linked]] | None:
+            if not all(each.has_its_share(len(self.members)) for each in self.members):
+                return None
             owners = [each for each in self.members if self.partition in each.owned]
             others = [each for each in self.members if self.partition not in each.owned]
             if len(owners) != 1 or not all(each.sees(owners[0].name) for each in others):
@@ -122,6 +128,13 @@ class Linked:
     def owned(self) -> set[TopicPartition]:
         """Partitions from which it grants leases."""
         return set(self.runtime._subscriptions[NAME].partitions.owned)
+
+    def has_its_share(self, members: int) -> bool:
+        """Whether it owns as many partitions as its group's balance gives it."""
+        topics = self.runtime._subscriptions[NAME].topics.known.values()
+        both = len(topics) == 2  # the retry topic is there
+        least, rest = divmod(sum(each.partitions for each in topics), members)
+        return both and least <= len(self.owned) <= least + bool(rest)
 
     def sees(self, name: str) -> bool:
         """Whether a heartbeat has told it that this sidecar owns something."""
