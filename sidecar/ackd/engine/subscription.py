@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -211,7 +212,7 @@ class Subscription:
             self.membership,
             self.dispatcher,
             self.window_pressure,
-            self.breaker,
+            self._expired,
             self.bodies,
             self.claims,
         )
@@ -333,11 +334,19 @@ class Subscription:
             peers.links,
             peers.release,
             handed.add,
+            self.breaker.expired,
         )
         self.dispatcher.connect(sharing)
         self.state.signals.members.connect(sharing.others_seen)
         self.state.signals.deliver.connect(sharing.look_again)
         return sharing
+
+    def _expired(self, counts: Counter[str]) -> None:
+        """Leases have expired, of applications beside these sidecars."""
+        if here := counts.pop("", 0):
+            self.breaker.expired(here)
+        if counts and self.sharing is not None:
+            self.sharing.expired(counts)
 
     def _connect(self) -> None:
         """Connect the signals of lower parts to their handlers."""

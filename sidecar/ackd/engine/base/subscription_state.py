@@ -67,8 +67,8 @@ class SubscriptionState:
 
     `configured`: the settings of the file; `settings`: those in force, with what operators changed.
     `cluster`: of the broker, empty until it is known; `scope`: names the subscription in the store.
-    `live`: what operators have changed. `paused`: a pause holds deliveries back. `conditions`:
-    conditions by code.
+    `live`: what operators have changed. `paused`: a pause holds deliveries to this sidecar's
+    application back; `paused_everywhere`: one holds all deliveries back. `conditions`: by code.
     """
 
     name: str
@@ -79,6 +79,7 @@ class SubscriptionState:
     cluster: str = ""
     live: Live = field(default_factory=Live)
     paused: bool = False
+    paused_everywhere: bool = False
     health: Health = field(default_factory=Health)
     conditions: dict[str, Condition] = field(default_factory=dict)
     signals: Signals = field(default_factory=Signals)

@@ -145,7 +145,7 @@ class Heartbeat:
         owned = partitions.keys()
         note.halted = "" if state.live.halt is None else state.live.halt.operation
         note.leased = partitions.leased()
-        note.ready = 0 if state.paused else partitions.held()[0]
+        note.ready = 0 if state.paused_everywhere else partitions.held()[0]
         membership.describe(owned)
         me, clock, run = partitions.me, self._context.clock, self._context.store.run
         sent_ms = clock.monotonic_ms()

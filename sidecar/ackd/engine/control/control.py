@@ -136,15 +136,17 @@ class Control:
         ]
 
     def look(self) -> None:
-        """When a pause has ended, serve the waiting requests."""
-        held = bool(self.pauses())
-        if self._state.paused and not held:
-            self._state.paused = False
-            LOG.info("%s: delivery goes on: no pause is left", self._state.name)
-            self._state.signals.deliver()
-        elif held and not self._state.paused:
-            self._state.paused = True
-            LOG.warning("%s: delivery is paused: %s", self._state.name, self.pauses()[0].reason)
+        """Take in which pauses are in force. When one has ended, serve the waiting requests."""
+        state, pauses = self._state, self.pauses()
+        here, everywhere = state.paused, state.paused_everywhere
+        state.paused = bool(pauses)
+        state.paused_everywhere = any(pause.scope == "group" for pause in pauses)
+        if here and not pauses:
+            LOG.info("%s: delivery goes on: no pause is left", state.name)
+        elif pauses and not here:
+            LOG.warning("%s: delivery is paused: %s", state.name, pauses[0].reason)
+        if (here and not state.paused) or (everywhere and not state.paused_everywhere):
+            state.signals.deliver()
 
     async def pause(self, scope: Scope, reason: str, for_ms: int | None) -> None:
         """Deliver nothing. Replaces a pause of the same scope. Raises StoreError (`group`)."""

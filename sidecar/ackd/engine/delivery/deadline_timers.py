@@ -5,13 +5,14 @@ store.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
-from ackd.engine.delivery.circuit_breaker import CircuitBreaker
 from ackd.engine.delivery.dispatcher import Dispatcher
+from ackd.engine.delivery.handed_leases import beside
 from ackd.engine.delivery.window_pressure import WindowPressure
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
@@ -25,7 +26,11 @@ IDLE_MS = 1_000
 
 
 class DeadlineTimers:
-    """Wakes exactly when the next deadline passes (I4), and finds nothing by scanning."""
+    """Wakes exactly when the next deadline passes (I4), and finds nothing by scanning.
+
+    `expired` is told how many leases have expired, by the sidecar beside which their holders work
+    (empty: this one).
+    """
 
     def __init__(
         self,
@@ -35,7 +40,7 @@ class DeadlineTimers:
         membership: Membership,
         dispatcher: Dispatcher,
         filling: WindowPressure,
-        breaker: CircuitBreaker,
+        expired: Callable[[Counter[str]], None],
         bodies: BodySpill,
         claims: CopyClaims,
     ) -> None:
@@ -44,7 +49,7 @@ class DeadlineTimers:
         self._membership = membership
         self._dispatcher = dispatcher
         self._filling = filling
-        self._breaker = breaker
+        self._expired = expired
         self._bodies = bodies
         self._claims = claims
         self._context = context
@@ -106,12 +111,12 @@ class DeadlineTimers:
         if lapsed:
             name, metrics = self._state.name, self._context.metrics
             lateness = metrics.deadline_lateness.at(name)
-            count = 0
+            entries, counts = partition.ledger.entries, Counter[str]()
             for due_ms, offsets in lapsed.items():
                 lateness.observe((now_ms - due_ms) / 1000, len(offsets))
-                count += len(offsets)
-            metrics.lease_expiries.at(name).inc(count)
-            self._breaker.expired(count)
+                counts.update(beside(entries[o].holder) if o in entries else "" for o in offsets)
+            metrics.lease_expiries.at(name).inc(counts.total())
+            self._expired(counts)
             if partition.tracing is not None:
                 partition.tracing.expired(lapsed.values(), now_ms)
 

@@ -35,7 +35,7 @@ RESUME_SHARE = 2
 """Fetching resumes when buffers have fallen to one part in this many (a pause drops a prefetch)."""
 
 
-# tidy: long-class lines=475 attributes=17 -- eight collaborators, on the hot path
+# tidy: long-class lines=481 attributes=17 -- eight collaborators, on the hot path
 class Dispatcher:
     """Asks the store for leases on behalf of the waiting receives of one subscription."""
 
@@ -109,8 +109,13 @@ class Dispatcher:
         if not waiter.grants:
             waits, elsewhere = self._waits(waiter), self._look_elsewhere(waiter)
             if not waits and not elsewhere and not self.rate.asking:
-                waiter.answer()
+                self._end_empty(waiter)
         return waiter
+
+    def _end_empty(self, waiter: Waiter) -> None:
+        """Answer a queued receive out of turn, as its wait is over."""
+        waiter.answer()
+        self._line.ended()
 
     def _look_elsewhere(self, waiter: Waiter) -> bool:
         """Let a receive wait at another sidecar, too; whether one has been asked."""
@@ -144,11 +149,11 @@ class Dispatcher:
     def nothing_elsewhere(self, waiter: Waiter) -> None:
         """No other sidecar has messages for this receive: answer it if its wait is over."""
         if waiter.waits and not waiter.grants and not self.rate.asking and not self._waits(waiter):
-            waiter.answer()
+            self._end_empty(waiter)
 
     def ready_count(self) -> int:
-        """Count the messages that could be granted now."""
-        if self.stopped or self._state.paused:
+        """Count the messages that could be granted now, to an application here or elsewhere."""
+        if self.stopped or self._state.paused_everywhere:
             return 0
         return sum(each.ledger.ready for each in self._turn if each.grantable)
 
@@ -173,6 +178,7 @@ class Dispatcher:
             waiter.timer.cancel()
         self._leave_elsewhere(waiter)
         self.give_back(waiter.deliveries)
+        self._line.ended()
 
     def end(self, waiter: Waiter) -> None:
         """Another call takes the place of this one: answer it with what it has; leases that come
@@ -180,7 +186,7 @@ class Dispatcher:
         """
         waiter.gone = True
         self._leave_elsewhere(waiter)
-        waiter.answer()
+        self._end_empty(waiter)
 
     def _leave_elsewhere(self, waiter: Waiter) -> None:
         if self._elsewhere is not None and not waiter.relayed:
@@ -231,7 +237,7 @@ class Dispatcher:
         waiter.timer, waiter.end_s = None, 0
         if not waiter.grants:
             self._leave_elsewhere(waiter)
-            waiter.answer()
+            self._end_empty(waiter)
 
     def ready(self, partition: Partition) -> None:
         """A partition has messages to deliver: give it its turn."""
@@ -243,17 +249,19 @@ class Dispatcher:
 
     def serve(self) -> None:
         """Ask for leases for as many waiting receives as there are ready messages."""
-        while not self._state.paused and (waiter := self._next()) is not None:
+        while not self._state.paused_everywhere and (waiter := self._next()) is not None:
             if not self._grant(waiter):
                 return
             self._line.served(waiter)
-        if self._elsewhere is not None and self._turn and not self._state.paused:
+        if self._elsewhere is not None and self._turn and not self._state.paused_everywhere:
             self._elsewhere.surplus()
 
     def _next(self) -> Waiter | None:
-        """Return whom to serve next: while the application here fails, those of others."""
+        """Return whom to serve next: while the application here is paused or fails, those of
+        others.
+        """
         breaker = self._breaker
-        held = breaker.on and not breaker.room(1)
+        held = self._state.paused or (breaker.on and not breaker.room(1))
         return self._line.first_relayed() if held else self._line.first()
 
     def _grant(self, waiter: Waiter) -> bool:
@@ -485,7 +493,8 @@ class Dispatcher:
             return "paused" if self._state.paused else "circuit-breaker"
         owned = self._partitions.owned
         if not owned:
-            return "no-partitions"
+            reached = self._elsewhere is not None and self._elsewhere.reached()
+            return None if reached else "no-partitions"
         if self.full:
             return "in-flight"
         if self.rate.exhausted and any(p.ledger.ready for p in self._turn):

@@ -18,6 +18,9 @@ class Elsewhere(Protocol):
     def end(self, waiter: Waiter) -> None:
         """The receive gets messages, here or from one of them, or nobody waits for it any more."""
 
+    def reached(self) -> bool:
+        """Whether there is a link to a sidecar that owns partitions."""
+
     def surplus(self) -> None:
         """Messages lie ready here, and no receive waits for them."""
 

@@ -15,6 +15,11 @@ RELAYED = "via "
 """The holder of a lease begins so if an application beside another sidecar has it."""
 
 
+def beside(holder: str) -> str:
+    """Return the sidecar beside which this holder of a lease works; empty: this one."""
+    return holder.removeprefix(RELAYED).partition(":")[0] if holder.startswith(RELAYED) else ""
+
+
 def held_leases(partition: Partition) -> Iterator[str]:
     """Yield the tokens of open leases that this sidecar granted in this ownership term.
 
@@ -22,7 +27,7 @@ def held_leases(partition: Partition) -> Iterator[str]:
     here, and those that were asked for by another sidecar.
     """
     for offset, entry in partition.ledger.entries.items():
-        here = entry.holder and not entry.holder.startswith(RELAYED)
+        here = entry.holder and not beside(entry.holder)
         if entry.status is EntryStatus.LEASED and here:
             yield partition.signer.token(offset, entry.fence, entry.rollback_epoch, entry.attempt)
 

@@ -9,6 +9,8 @@ from contextlib import suppress
 from ackd.api.messages import Delivery, ReceiveRequest
 
 WAITERS_MAX = 10_000
+ENDED_MIN = 64
+"""With fewer waiters that have ended, the queue is not looked through."""
 
 
 # tidy: long-class attributes=14 -- the state of one call, here and elsewhere
@@ -94,12 +96,13 @@ class WaiterQueue:
 
     def __init__(self) -> None:
         self._line: deque[Waiter] = deque()
+        self._ended = 0
 
     def __len__(self) -> int:
         return len(self._line)
 
     def waiting(self) -> int:
-        """Count the callers that wait now; those that have gone stay queued until their turn."""
+        """Count the callers that wait now; some that have gone are still queued."""
         return sum(waiter.waits for waiter in self._line)
 
     @property
@@ -109,6 +112,17 @@ class WaiterQueue:
 
     def join(self, waiter: Waiter) -> None:
         self._line.append(waiter)
+
+    def ended(self) -> None:
+        """The caller of some waiter has gone or has its answer, out of turn.
+
+        Such waiters would stay behind one that waits for long. They are dropped before they are
+        half of the queue.
+        """
+        self._ended += 1
+        if self._ended * 2 > max(len(self._line), ENDED_MIN):
+            self._line = deque(waiter for waiter in self._line if waiter.waits)
+            self._ended = 0
 
     def return_first(self, waiter: Waiter) -> None:
         """Put a waiter back at the front, because its grants gave nothing."""

@@ -59,6 +59,7 @@ class Receives(Protocol):
     def most(self, waiter: Waiter) -> int: ...
     def bring(self, waiter: Waiter, deliveries: list[Delivery]) -> bool: ...
     def nothing_elsewhere(self, waiter: Waiter) -> None: ...
+    def failed(self, count: int) -> None: ...
 
 
 class _Asked:
@@ -149,6 +150,9 @@ class PeerReceives:
         if not asked and not self._left_ms(waiter):
             self._idle.pop(waiter, None)
         return asked
+
+    def reached(self) -> bool:
+        return any(self._links.to(name) is not None for name in self._owners)
 
     def end(self, waiter: Waiter) -> None:
         self._idle.pop(waiter, None)
@@ -288,6 +292,10 @@ class PeerReceives:
             link.send(write_frame(PeerWatch(self._state.name, on=False)))
             return
         self._move(link.name, ready.ready)
+
+    def expired(self, count: int) -> None:
+        """Leases have expired that an application here got from another sidecar."""
+        self._receives.failed(count)
 
     def _move(self, owner: str, ready: int) -> None:
         """Let receives that wait at other owners ask this one, for up to `ready` messages.

@@ -110,7 +110,16 @@ class PeerReady(Struct, tag="ready", array_like=True, frozen=True):
     ready: _Count
 
 
-Frame: TypeAlias = PeerAsk | PeerCancel | PeerTaken | PeerLost | PeerWatch | PeerAnswer | PeerReady
+class PeerExpired(Struct, tag="expired", array_like=True, frozen=True):
+    """So many leases of the application there have expired: it counts as its failure."""
+
+    subscription: _Name
+    count: _Count
+
+
+Frame: TypeAlias = (
+    PeerAsk | PeerCancel | PeerTaken | PeerLost | PeerWatch | PeerAnswer | PeerReady | PeerExpired
+)
 _DECODER: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 _ENCODER = msgspec.msgpack.Encoder()
 

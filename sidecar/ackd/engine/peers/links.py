@@ -16,6 +16,7 @@ from ackd.engine.peers.frames import (
     PeerAnswer,
     PeerAsk,
     PeerCancel,
+    PeerExpired,
     PeerLost,
     PeerReady,
     PeerTaken,
@@ -41,6 +42,7 @@ class Asking(Protocol):
     def closed(self, link: PeerLink) -> None: ...
     def answered(self, link: PeerLink, answer: PeerAnswer) -> None: ...
     def ready(self, link: PeerLink, ready: PeerReady) -> None: ...
+    def expired(self, count: int) -> None: ...
 
 
 class Owning(Protocol):
@@ -199,5 +201,7 @@ def _pass_on(link: PeerLink, frame: Frame, asking: Asking, owning: Owning) -> No
             owning.lost(link, frame.numbers)
         case PeerReady():
             asking.ready(link, frame)
+        case PeerExpired():
+            asking.expired(frame.count)
         case PeerWatch():
             owning.watched(link, on=frame.on)

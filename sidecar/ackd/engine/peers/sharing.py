@@ -4,7 +4,7 @@ together, and tells them who the others are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ackd.api.messages import Delivery
 from ackd.engine.base.context import Context
@@ -14,6 +14,7 @@ from ackd.engine.cluster.membership import Membership
 from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.waiters import Waiter
 from ackd.engine.peers.asking import PeerReceives
+from ackd.engine.peers.frames import PeerExpired, write_frame
 from ackd.engine.peers.links import PeerLinks
 from ackd.engine.peers.owning import PeerOffers
 from ackd.engine.settlement.notes import ProgressNotes
@@ -23,7 +24,7 @@ class PeerSharing:
     """Implements `ackd.engine.delivery.elsewhere.Elsewhere`.
 
     `release` gives leases on other sidecars' partitions back; `brought` is told of those that an
-    application here gets.
+    application here gets, and `failed` how many of these have expired.
     """
 
     def __init__(
@@ -36,12 +37,15 @@ class PeerSharing:
         links: PeerLinks,
         release: Callable[[Sequence[Delivery]], None],
         brought: Callable[[Iterable[str]], None],
+        failed: Callable[[int], None],
     ) -> None:
+        self._name = state.name
         self._membership = membership
         self._dispatcher = dispatcher
         self._links = links
         self._release = release
         self._brought = brought
+        self._failed = failed
         self._asking = PeerReceives(state, context.clock, links, self)
         self._owning = PeerOffers(state, context, dispatcher, notes)
         links.register(state.name, self._asking, self._owning)
@@ -63,6 +67,13 @@ class PeerSharing:
                     owners[member.name] = note.ready
         self._asking.seen(addresses, owners)
 
+    def expired(self, counts: Mapping[str, int]) -> None:
+        """Tell other sidecars how many leases of their applications have expired here."""
+        for name, count in counts.items():
+            link = self._links.to(name)
+            if link is not None:
+                link.send(write_frame(PeerExpired(self._name, count)))
+
     def look_again(self) -> None:
         """Receives may be served again, after a pause for example."""
         self._asking.ask_idle()
@@ -78,6 +89,9 @@ class PeerSharing:
 
     def end(self, waiter: Waiter) -> None:
         self._asking.end(waiter)
+
+    def reached(self) -> bool:
+        return self._asking.reached()
 
     def surplus(self) -> None:
         self._owning.surplus()
@@ -96,6 +110,9 @@ class PeerSharing:
             return False
         self._brought(each.lease for each in deliveries)
         return True
+
+    def failed(self, count: int) -> None:
+        self._failed(count)
 
     def nothing_elsewhere(self, waiter: Waiter) -> None:
         self._dispatcher.nothing_elsewhere(waiter)

@@ -41,10 +41,13 @@ async def test_who_has_not_heard_of_a_pause_yet_can_end_it(world: World, control
 
 async def test_the_two_scopes_do_not_touch_each_other(world: World, control: Control) -> None:
     await control.pause("pod", "mine", None)
-    assert not control.group_paused
+    assert (world.state.paused_everywhere, control.group_paused) == (False, False)
     await control.pause("group", "all", None)
+    assert world.state.paused_everywhere
+    deliver = world.listens("deliver")
     await control.resume("group")
     assert [each.reason for each in control.pauses()] == ["mine"]
+    assert (world.state.paused_everywhere, deliver) == (False, ["deliver"])
     await control.resume("pod")
     assert not world.state.paused
 

@@ -1,6 +1,7 @@
 """One timer for all that falls due: it wakes with the next deadline, and scans nothing."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
@@ -27,6 +28,7 @@ class Scene:
     timers: DeadlineTimers
     dispatcher: Dispatcher
     turns: list[str]
+    expired: list[Counter[str]]
 
     async def owns(self, *offsets: int, policy: Policy | None = None) -> Partition:
         """A partition whose deadlines the timers hear of."""
@@ -43,6 +45,7 @@ async def scene(world: World) -> AsyncIterator[Scene]:
     dispatcher = world.dispatcher()
     bodies, claims = copies(world)
     pressure = WindowPressure(state, context, partitions, lambda: False, lambda: False)
+    expired: list[Counter[str]] = []
     timers = DeadlineTimers(
         state,
         context,
@@ -50,13 +53,13 @@ async def scene(world: World) -> AsyncIterator[Scene]:
         world.membership,
         dispatcher,
         pressure,
-        world.breaker,
+        expired.append,
         bodies,
         claims,
     )
     tasks = Tasks("timers")
     tasks.start(timers.run(), "run")
-    yield Scene(world, timers, dispatcher, world.listens("room"))
+    yield Scene(world, timers, dispatcher, world.listens("room"), expired)
     await tasks.stop()
 
 
@@ -87,13 +90,14 @@ async def test_an_earlier_deadline_wakes_it_earlier(scene: Scene) -> None:
     assert [status(partition, each) for each in (0, 1)] == [EntryStatus.LEASED, EntryStatus.READY]
 
 
-async def test_expired_leases_are_failures_for_the_breaker(scene: Scene) -> None:
-    scene.world.sets(circuit_breaker_failures=2)
-    partition = await scene.owns(0, 1)
-    await scene.world.leases(partition, 2, lease_ms=50)
+async def test_expired_leases_are_told_by_the_sidecar_of_their_holders(scene: Scene) -> None:
+    """Each application's own failures open the circuit breaker beside it."""
+    partition = await scene.owns(0, 1, 2)
+    await scene.world.leases(partition, 3, lease_ms=50)
+    for offset, holder in enumerate(("packer", "via pod-2: packer", "via pod-2: ")):
+        partition.ledger.grants.handed_to(offset, holder)
     await asyncio.sleep(0.1)
-    assert scene.world.breaker.on
-    scene.world.breaker.stop()
+    assert scene.expired == [Counter({"": 1, "pod-2": 2})]
 
 
 async def test_r23_while_the_store_is_away_nothing_ends(scene: Scene) -> None:

@@ -11,6 +11,7 @@ from ackd.core.ids import TopicPartition
 from ackd.core.ledger.entry import EntryStatus
 from ackd.core.record.operations import ReplayAck
 from ackd.engine.delivery.dispatcher import Dispatcher
+from ackd.engine.delivery.waiters import WAITERS_MAX
 from ackd.engine.partition.partition import Partition
 from ackd.errors import DrainingError, StoreError, StoreUnknownError
 from tests.unit.engine.world import LEASE_MS, NAME, TOPIC, World
@@ -172,6 +173,20 @@ async def test_a_pause_holds_everything_and_its_end_is_waited_for(
         world.state.paused = False
         world.state.signals.deliver()
     assert offsets(waiting.result()) == [0]
+
+
+async def test_i8_receives_that_end_do_not_fill_the_queue_behind_one_that_waits(
+    dispatcher: Dispatcher,
+) -> None:
+    """Neither those that do not wait, nor those whose time is up or whose caller goes."""
+    long = dispatcher.enter(ReceiveRequest(wait_ms=60_000))
+    for _ in range(WAITERS_MAX):
+        assert limits(await dispatcher.receive(ReceiveRequest())) is not None
+        dispatcher.leave(dispatcher.enter(ReceiveRequest(wait_ms=60_000)))
+        dispatcher.end(dispatcher.enter(ReceiveRequest(wait_ms=60_000)))
+    assert limits(await dispatcher.receive(ReceiveRequest(wait_ms=1))) is not None
+    assert dispatcher.waiters() == 1
+    dispatcher.leave(long)
 
 
 async def test_the_share_counts_leases_that_are_being_asked_for(

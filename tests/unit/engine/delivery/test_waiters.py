@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ackd.api.messages import Delivery, ReceiveRequest
-from ackd.engine.delivery.waiters import WAITERS_MAX, Waiter, WaiterQueue
+from ackd.engine.delivery.waiters import ENDED_MIN, WAITERS_MAX, Waiter, WaiterQueue
 from tests.unit.engine.world import record
 
 
@@ -41,6 +41,18 @@ async def test_who_has_gone_or_has_an_answer_is_passed_over() -> None:
     assert len(queue) == 1
     waits.gone = True
     assert queue.first() is None
+
+
+async def test_i8_those_that_ended_do_not_pile_up_behind_one_that_waits() -> None:
+    queue, waits = WaiterQueue(), waiter()
+    queue.join(waits)
+    for _ in range(10 * ENDED_MIN):
+        ended = waiter()
+        queue.join(ended)
+        ended.answer()
+        queue.ended()
+        assert len(queue) <= ENDED_MIN
+    assert queue.first() is waits
 
 
 async def test_i8_the_queue_has_a_bound() -> None:

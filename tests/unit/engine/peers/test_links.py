@@ -9,6 +9,7 @@ from ackd.engine.peers.frames import (
     PeerAnswer,
     PeerAsk,
     PeerCancel,
+    PeerExpired,
     PeerLost,
     PeerReady,
     PeerTaken,
@@ -41,6 +42,9 @@ class Side:
 
     def ready(self, _: PeerLink, ready: PeerReady) -> None:
         self.told.append(("ready", ready.ready))
+
+    def expired(self, count: int) -> None:
+        self.told.append(("expired", count))
 
     def asked(self, _: PeerLink, ask: PeerAsk) -> None:
         self.told.append(("asked", ask.number))
@@ -136,6 +140,7 @@ FRAMES: list[tuple[Frame, tuple[str, object]]] = [
     (PeerLost("work", [5]), ("lost", [5])),
     (PeerReady("work", 6), ("ready", 6)),
     (PeerWatch("work", on=True), ("watched", True)),
+    (PeerExpired("work", 7), ("expired", 7)),
 ]
 
 

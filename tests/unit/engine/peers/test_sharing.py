@@ -15,6 +15,7 @@ from ackd.engine.peers.frames import (
     PeerAnswer,
     PeerAsk,
     PeerCancel,
+    PeerExpired,
     PeerLost,
     PeerMessage,
     PeerTaken,
@@ -37,13 +38,14 @@ def message(lease: str = "v1.x") -> PeerMessage:
 
 class Bench:
     """A sidecar that owns nothing yet, with a link to pod-2. `released`: leases on partitions of
-    others that go back; `brought`: those that the application has.
+    others that go back; `brought`: those that the application has; `failed`: how many expired.
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.released: list[str] = []
         self.brought: list[str] = []
+        self.failed: list[int] = []
         self.links = PeerLinks(None, world.clock)
         self.dispatcher = world.dispatcher()
         world.state.signals.deliver.connect(self.dispatcher.serve)
@@ -69,6 +71,7 @@ class Bench:
             self.links,
             release,
             brought,
+            self.failed.append,
         )
         world.state.signals.deliver.connect(sharing.look_again)
         return sharing
@@ -241,6 +244,39 @@ async def test_it_holds_nothing_back_from_others(bench: Bench) -> None:
     bench.world.breaker.stop()
 
 
+async def test_a_paused_sidecar_gives_its_messages_to_others(bench: Bench) -> None:
+    """The application here is unwell, or is held by hand. A pause of the group holds them, too."""
+    partition, state = await bench.owns(), bench.world.state
+    state.paused = state.paused_everywhere = True
+    mine = bench.enter()
+    bench.link.heard()
+    bench.says(PeerAsk(NAME, 1, 1, 1_000, 700, 5_000, "packer"))
+    bench.world.fetches(partition, [0])
+    await asyncio.sleep(TURN_S)
+    assert bench.heard() == []
+    state.paused_everywhere = False
+    state.signals.deliver()
+    await asyncio.sleep(TURN_S)
+    answers = [frame for frame in bench.heard() if isinstance(frame, PeerAnswer)]
+    assert [len(each.messages) for each in answers] == [1]
+    assert not mine.future.done()
+
+
+async def test_expired_leases_are_told_to_the_sidecar_whose_application_had_them(
+    bench: Bench,
+) -> None:
+    bench.sharing.expired({"pod-2": 3, "pod-9": 1})
+    assert bench.heard() == [PeerExpired(NAME, 3)]
+    bench.says(PeerExpired(NAME, 2))
+    assert bench.failed == [2]
+
+
+async def test_who_reaches_an_owner_is_not_short_of_partitions(bench: Bench) -> None:
+    assert bench.dispatcher.limit() is None
+    bench.links.closed(bench.link)
+    assert bench.dispatcher.limit() == "no-partitions"
+
+
 async def test_a_request_of_another_sidecar_is_not_passed_on(bench: Bench) -> None:
     bench.seen(ready=9)
     bench.says(PeerAsk(NAME, 1, 1, 1_000, 700, 5_000, "packer"))
@@ -265,9 +301,11 @@ async def test_r27_leases_that_were_signed_with_another_key_are_left_alone(bench
 async def test_what_lies_ready_is_counted_only_if_it_is_granted(bench: Bench) -> None:
     await bench.owns(0, 1)
     assert bench.dispatcher.ready_count() == 2
-    bench.world.state.paused = True
+    bench.world.state.paused = True  # the application here; others get them all the same
+    assert bench.dispatcher.ready_count() == 2
+    bench.world.state.paused_everywhere = True
     assert bench.dispatcher.ready_count() == 0
-    bench.world.state.paused = False
+    bench.world.state.paused = bench.world.state.paused_everywhere = False
     bench.dispatcher.stop()
     assert bench.dispatcher.ready_count() == 0
 
