@@ -116,6 +116,10 @@ lint: .venv/.dev ## ruff (rules and format) and mypy strict, tests included
 	$(BIN)/mypy || status=1; \
 	exit $$status
 
+.PHONY: types
+types: .venv/.dev ## mypy strict alone, tests included
+	@$(BIN)/mypy
+
 .PHONY: format
 format: .venv/.dev ## let ruff format and fix what it can
 	@$(BIN)/ruff check --fix-only -q .

@@ -1,8 +1,8 @@
 """What the bytes of a request and an answer cost: `python -m tests.bench.bench_codec`.
 
 CPU time of this process, least of several rounds. The figures explain the shape of
-`ackd.http.formats.codec`: joining encoded pieces against building dictionaries, and embedding a
-JSON value against base64.
+`ackd.http.formats.delivery_json`: joining encoded pieces against building dictionaries, and
+embedding a JSON value against base64.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cloudevents.core.bindings import http as foreign_http
 from cloudevents.core.bindings import kafka as foreign_kafka
 
 from ackd.api.messages import Delivery, Received, SettleItem, SettleResult, Status
-from ackd.http.formats import cloudevents, codec, model
+from ackd.http.formats import cloudevents, delivery_json, model
 from ackd.http.formats.decode import BodyDecoder
 from ackd.ports import Record
 
@@ -71,13 +71,15 @@ def with_dicts(of: list[Delivery]) -> bytes:
             "id": each.id,
             "lease": each.lease,
             "topic": each.topic,
-            "key": codec.text_or_base64(each.record.key),
+            "key": delivery_json.text_or_base64(each.record.key),
             "attempt": each.attempt,
             "attempts_max": each.attempts_max,
             "first_seen_ms": each.first_seen_ms,
             "deadline_ms": each.deadline_ms,
             "published_ms": each.record.timestamp_ms,
-            "headers": [(name, codec.text_or_base64(text)) for name, text in each.record.headers],
+            "headers": [
+                (name, delivery_json.text_or_base64(text)) for name, text in each.record.headers
+            ],
             "json": orjson.loads(each.record.value or b"null"),
         }
         for each in of
@@ -127,14 +129,14 @@ def measure() -> dict[str, float]:
         times = 2000 if size < 10_000 else 400
         received = Received(batch)
         for payload in ("json", "text", "binary"):
-            encoder = codec.DeliveryEncoder(payload)
+            encoder = delivery_json.DeliveryEncoder(payload)
             name = f"answer of {BATCH} x {size} B, {payload}"
             found[name] = cpu_us(partial(encoder.received, received), times)
         found[f"answer of {BATCH} x {size} B, dictionaries"] = cpu_us(
             partial(with_dicts, batch), times // 4
         )
         value = json_value(size)
-        found[f"is_json, {size} B"] = cpu_us(partial(codec.is_json, value), 20_000)
+        found[f"is_json, {size} B"] = cpu_us(partial(delivery_json.is_json, value), 20_000)
         found[f"orjson.loads, {size} B"] = cpu_us(partial(orjson.loads, value), 5_000)
         found[f"base64, {size} B"] = cpu_us(partial(b64encode, value), 20_000)
     for count in (1, BATCH):
@@ -144,7 +146,7 @@ def measure() -> dict[str, float]:
             partial(settle_items, decoder, body), 5_000
         )
         results = [SettleResult(Status.ACKED) for _ in range(count)]
-        found[f"settle answer of {count}"] = cpu_us(partial(codec.results, results), 10_000)
+        found[f"settle answer of {count}"] = cpu_us(partial(delivery_json.results, results), 10_000)
     found["CloudEvent of 1 KiB, structured"] = cpu_us(ours, 3_000)
     found["CloudEvent of 1 KiB, the CNCF's library"] = cpu_us(theirs, 1_000)
     receive = BodyDecoder(model.ReceiveBody)

@@ -27,7 +27,7 @@ from ackd.core.record.transitions import Verb
 from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.ownership.broker_events import BrokerEvents
 from ackd.engine.partition.partition import Partition
-from ackd.http.formats.codec import DeliveryEncoder
+from ackd.http.formats.delivery_json import DeliveryEncoder
 from ackd.store.measured import MeasuredStore
 from ackd_adapters.kafka.fetcher import Fetcher
 

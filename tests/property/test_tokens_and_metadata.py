@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackd.core.commit_metadata import decode, encode
-from ackd.core.lease import BadTokenError, LeaseKeys, Token, UnknownKeyError, subscription_hash
+from ackd.core.lease_token import (
+    BadTokenError,
+    LeaseKeys,
+    Token,
+    UnknownKeyError,
+    subscription_hash,
+)
 
 KEYS = LeaseKeys({5: b"k" * 32}, current=5)
 OTHERS = LeaseKeys({5: b"k" * 32}, current=5)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
 
-from ackd.core.lease import MAC_BYTES
+from ackd.core.lease_token import MAC_BYTES
 from tests.simulation.process import Process
 
 _TOKEN = Struct(">B4s16sIQQHH")

@@ -107,7 +107,7 @@ TABLE: Final[dict[str, Inside]] = {
         "ackd.engine.peers.owning", "PeerOffers.closed", _counts_on
     ),
     "a receive asks two owners at once": Inside(
-        "ackd.engine.peers.asking", "PeerReceives.ready", _at_once
+        "ackd.engine.peers.peer_receives", "PeerReceives.ready", _at_once
     ),
     "a request of another sidecar is passed on": Inside(
         "ackd.engine.delivery.dispatcher", "Dispatcher.enter", _passed_on

@@ -105,7 +105,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "ackd.telemetry",
         "ackd.engine.base.tasks",
         "ackd.http.formats.cloudevents",
-        "ackd.http.formats.codec",
+        "ackd.http.formats.delivery_json",
         "ackd.http.formats.model",
         "ackd.http.formats.negotiation",
         "ackd.http.formats.raw",

@@ -10,6 +10,7 @@ from tests.tidy import checks, docs
 from tests.tidy.closed_core import ledger_is_closed
 from tests.tidy.dependence import circles, dependence, package_circles
 from tests.tidy.feeding import unfed_metrics
+from tests.tidy.file_names import CONCEPTS, file_names, file_names_needlessly_shared
 from tests.tidy.lua import lua_bare_index, lua_function_size
 from tests.tidy.old_words import lua_old_words, old_words
 from tests.tidy.reach_throughs import (
@@ -34,6 +35,7 @@ SOURCE_CHECKS: list[Check] = [
     checks.any_in_ports,
     checks.class_names,
     checks.class_size,
+    file_names,
     unfed_metrics,
     ledger_is_closed,
     reach_throughs,
@@ -59,8 +61,8 @@ CLEAN = {
     "sidecar/ackd/telemetry/metrics.py": METRICS,
     "adapters/ackd_adapters/kafka/part.py": '"""Part."""\nimport confluent_kafka\n'
     "class Part: ...\nclass Member: ...\n",
-    "adapters/ackd_adapters/local/part.py": '"""Part."""\nclass Member: ...\n',
-    "adapters/ackd_adapters/local/__init__.py": '"""Local."""\nfrom . import part\n',
+    "adapters/ackd_adapters/local/member.py": '"""Member."""\nclass Member: ...\n',
+    "adapters/ackd_adapters/local/__init__.py": '"""Local."""\nfrom . import member\n',
     "adapters/ackd_adapters/kafka/__init__.py": '"""Kafka."""\nfrom . import part\n',
     "tests/test_a.py": '"""Tests."""\n\n\ndef test_a() -> None:\n    assert True\n',
 }
@@ -266,6 +268,8 @@ PLANTED: list[tuple[Check, str, str]] = [
     (checks.class_names, "adapters/ackd_adapters/local/a.py", '"""."""\nclass Metrics: ...\n'),
     (checks.class_names, "adapters/ackd_adapters/local/a.py", '"""."""\nclass Part: ...\n'),
     (checks.class_names, "sidecar/tools/ackd_top/a.py", '"""."""\nclass Metrics:\n    x = 1\n'),
+    (file_names, "sidecar/ackd/engine/base/ids.py", '"""."""\n'),
+    (file_names, "adapters/ackd_adapters/local/part.py", '"""."""\n'),
     (checks.module_docstring, "sidecar/ackd/core/ids.py", "x = 1\n"),
     (unfed_metrics, "sidecar/ackd/telemetry/metrics.py", METRICS.replace("things", "others")),
     (unfed_metrics, "sidecar/ackd/engine/base/tasks.py", '"""."""\nmetrics.things.drop("a")\n'),
@@ -429,6 +433,19 @@ def test_a_name_that_no_two_share_needs_no_exception(tmp_path: Path) -> None:
     assert "Admin: one program has it" in found
     assert "Stored: one class of the sidecar has it" in found
     assert not [each for each in found if each.startswith("Member:")]
+
+
+def test_files_of_one_concept_may_have_one_name(tmp_path: Path) -> None:
+    house = build(
+        tmp_path,
+        ("sidecar/ackd/http/outbox.py", '"""."""\n'),
+        ("sidecar/ackd/core/outbox.py", '"""."""\n'),
+        ("sidecar/tools/ackd_top/ids.py", '"""."""\n'),  # of another distribution
+    )
+    assert list(file_names(read_sources(house))) == []
+    unused = [*file_names_needlessly_shared(read_sources(house))]
+    assert len(unused) == len(CONCEPTS) - 1
+    assert not [each for each in unused if each.startswith("outbox:")]
 
 
 def test_dead_module_is_found(tmp_path: Path) -> None:

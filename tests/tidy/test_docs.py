@@ -11,7 +11,7 @@ import pytest
 from ackd.cli.commands.docs import OWN_ADAPTERS, PAGES
 from ackd.cli.main import main
 from ackd.config.load import load_text
-from ackd.inject.metrics import InjectMetrics
+from ackd.inject.inject_metrics import InjectMetrics
 from tests.support.paths import REPO
 from tests.tidy import docs
 from tests.tidy.names import documented_names

@@ -15,6 +15,7 @@ from tests.tidy import checks
 from tests.tidy.closed_core import ledger_is_closed
 from tests.tidy.dependence import circles, dependence, package_circles
 from tests.tidy.feeding import unfed_metrics
+from tests.tidy.file_names import file_names, file_names_needlessly_shared
 from tests.tidy.lua import lua_bare_index, lua_function_size
 from tests.tidy.old_words import lua_old_words
 from tests.tidy.reach_throughs import reach_throughs, reach_throughs_needlessly_open
@@ -48,6 +49,8 @@ def sources() -> list[Source]:
         checks.class_names,
         checks.class_names_needlessly_shared,
         checks.class_size,
+        file_names,
+        file_names_needlessly_shared,
         unfed_metrics,
         ledger_is_closed,
         reach_throughs,

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path as FilePath
 
-from ackd.config import able, elsewhere, rules
+from ackd.config import able, known_elsewhere, rules
 from ackd.config.environment import CONFIG, overlay
 from ackd.config.mistakes import EnvPlace, FilePlace, Mistake, MistakesError, Path
 from ackd.config.place import find_places
@@ -57,7 +57,7 @@ def load_text(
     settings = resolved(reader.settings(tree))
     rules.check(settings, reader)
     able.check(settings, reader)
-    elsewhere.check(settings, reader)
+    known_elsewhere.check(settings, reader)
     if reader.mistakes:
         raise MistakesError(sorted(reader.mistakes, key=_order))
     return settings

@@ -14,11 +14,11 @@ from typing import Any, TypeVar, cast
 
 from ackd.config import renamed
 from ackd.config.adapters import Adapter, adapter_names, check_options, find_adapter
+from ackd.config.conversion import Wrong, convert, from_env
 from ackd.config.environment import EnvText
 from ackd.config.fields import FieldKind, Spec, specs
 from ackd.config.mistakes import EnvPlace, FilePlace, Mistake, Path, dotted, nearest, shown
 from ackd.config.schema import NAME, NAME_DOC, BrokerSettings, Settings
-from ackd.config.values import Wrong, convert, from_env
 from ackd.errors import ConfigError
 
 S = TypeVar("S")

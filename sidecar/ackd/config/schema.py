@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from ackd.config.app import AppSettings
+from ackd.config.app_health import AppSettings
 from ackd.config.machine import default_identity, default_state_dir
 from ackd.config.mistakes import dotted
 from ackd.config.peers import PeerSettings

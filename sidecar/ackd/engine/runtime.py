@@ -32,7 +32,7 @@ from ackd.config.adapters import find_adapter
 from ackd.config.schema import Settings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.backoff import Backoff
-from ackd.core.lease import LeaseKeys
+from ackd.core.lease_token import LeaseKeys
 from ackd.engine.base.context import Context, SystemClock
 from ackd.engine.base.replay_log import ReplayLog
 from ackd.engine.base.spill_file import FileSpill, Spill

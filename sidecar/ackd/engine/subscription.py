@@ -33,9 +33,9 @@ from ackd.engine.cluster.members import MemberNote
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.control.cancel import Cancels
 from ackd.engine.control.control import Control
+from ackd.engine.control.delivery_limits import DeliveryLimits
 from ackd.engine.control.inspect import Inspector
 from ackd.engine.control.lag import Lag
-from ackd.engine.control.limits import DeliveryLimits
 from ackd.engine.control.partition_gauges import PartitionGauges
 from ackd.engine.control.readiness import SubscriptionReadiness
 from ackd.engine.control.stable_offset_lag import StableOffsetLag

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ackd.errors import AckdError
 from ackd.inject.api import Api
-from ackd.inject.metrics import InjectMetrics
+from ackd.inject.inject_metrics import InjectMetrics
 from ackd.inject.settings import CONTAINER, HASH, VERSION, Json
 
 LOG = logging.getLogger("ackd.inject")

@@ -11,8 +11,8 @@ from functools import partial
 
 from ackd.engine.base.tasks import Tasks, Vitals
 from ackd.peer.handshake import Handshake, Hello, NoLinkError, Reason
-from ackd.peer.limits import PeerLimits
 from ackd.peer.local import Local
+from ackd.peer.peer_limits import PeerLimits
 from ackd.telemetry.metrics import Metrics
 
 LOG = logging.getLogger("ackd.peer")

@@ -15,7 +15,7 @@ from struct import Struct
 
 from ackd.config.units import KIB
 from ackd.peer.handshake import Hello
-from ackd.peer.limits import PeerLimits
+from ackd.peer.peer_limits import PeerLimits
 from ackd.ports.peers import PeerUser
 from ackd.telemetry.counter import Counter
 

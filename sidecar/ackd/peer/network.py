@@ -18,9 +18,9 @@ from ackd.engine.base.tasks import Tasks, Vitals
 from ackd.errors import ConfigError, PeerError
 from ackd.peer.arrivals import Arrivals
 from ackd.peer.handshake import Handshake, Hello, NoLinkError
-from ackd.peer.limits import PeerLimits
 from ackd.peer.link import READ_BYTES, TICKS_A_BEAT, LinkShare, TcpLink
 from ackd.peer.local import Local
+from ackd.peer.peer_limits import PeerLimits
 from ackd.peer.tls import TlsFiles
 from ackd.ports.peers import PeerUser
 from ackd.telemetry.metrics import Metrics

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import aiohttp
 
-from ackd.config.app import AppSettings
+from ackd.config.app_health import AppSettings
 from ackd.errors import AckdError
 
 LOG = logging.getLogger("ackd.push")

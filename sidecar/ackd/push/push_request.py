@@ -9,7 +9,7 @@ from hashlib import blake2b
 from ackd.api.messages import Delivery, Received
 from ackd.config.push import PushSettings
 from ackd.http.formats import cloudevents, raw
-from ackd.http.formats.codec import DeliveryEncoder, content_type_of
+from ackd.http.formats.delivery_json import DeliveryEncoder, content_type_of
 from ackd.http.formats.negotiation import CE_BATCH, JSON, OCTETS
 from ackd.http.formats.raw import HeaderPairs
 from ackd.push.signature import signed

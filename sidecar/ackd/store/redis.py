@@ -34,7 +34,7 @@ from ackd.store.flusher import PartlyError
 from ackd.store.keys import Keys
 from ackd.store.nodes import ElsewhereError, Node, Topology
 from ackd.store.scripts import APPLY, MEMBERS, OPEN, Script
-from ackd.store.values import TRIES, Ask, SmallValues
+from ackd.store.small_values import TRIES, Ask, SmallValues
 
 LOG = logging.getLogger("ackd.store")
 LOOK_EVERY_S = 10.0

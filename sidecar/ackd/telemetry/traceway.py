@@ -23,7 +23,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, sleep_using_e
 
 from ackd.core.backoff import Backoff
 from ackd.telemetry.acked import Acked
-from ackd.telemetry.lines import line_parts
+from ackd.telemetry.trace_line import line_parts
 from ackd.telemetry.tracefile import TraceFiles, compressed
 
 LOG = logging.getLogger("ackd.traces")

@@ -20,12 +20,12 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from ackd.cli.client.endpoint import AdminEndpoint
-from ackd.cli.lines import message_line
+from ackd.cli.message_lines import message_line
 from ackd_top import columns
-from ackd_top.board import BoardRow, rows
 from ackd_top.screens import SubscriptionScreen, now_ms
 from ackd_top.sidecar import SidecarClient
 from ackd_top.style import STYLE
+from ackd_top.subscription_rows import BoardRow, rows
 from ackd_top.tables import Rows, fill
 
 STUCK_LINES = 6

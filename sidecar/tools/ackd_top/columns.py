@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ackd.cli.figures import UNKNOWN, age, clean, count, cut, rate
-from ackd.cli.lines import NAME_MAX, NAME_MIN
-from ackd_top.board import BoardRow, SeenBefore
+from ackd.cli.message_lines import NAME_MAX, NAME_MIN
+from ackd_top.subscription_rows import BoardRow, SeenBefore
 
 _STATE_MAX = 9
 

@@ -11,10 +11,10 @@ from dataclasses import asdict
 
 from ackd.cli import exit_codes
 from ackd.cli.client.endpoint import AdminEndpoint
-from ackd.cli.lines import message_line
+from ackd.cli.message_lines import message_line
 from ackd_top import columns
-from ackd_top.board import BoardRow, rows
 from ackd_top.sidecar import SidecarClient
+from ackd_top.subscription_rows import BoardRow, rows
 
 STUCK_SHOWN = 5
 FIRST_S = 1.0

@@ -18,8 +18,8 @@ from textual.widgets import DataTable, Footer, Static
 
 from ackd.cli.figures import clean
 from ackd_top import words
-from ackd_top.board import Json
 from ackd_top.sidecar import AwayError, SidecarClient, SidecarRefusedError
+from ackd_top.subscription_rows import Json
 from ackd_top.tables import Rows, fill
 
 MESSAGES_MAX = 200

@@ -18,8 +18,8 @@ import orjson
 from ackd.cli.client.endpoint import AdminEndpoint
 from ackd.cli.figures import clean
 from ackd_top import scrape
-from ackd_top.board import SeenBefore, SubscriptionReport
 from ackd_top.scrape import Figures
+from ackd_top.subscription_rows import SeenBefore, SubscriptionReport
 
 TIMEOUT_S = 5.0
 ASKED_MAX = 50

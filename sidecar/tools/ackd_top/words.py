@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ackd.cli.figures import UNKNOWN, age, clean, count, moment, until
-from ackd.cli.lines import ordered_line
+from ackd.cli.message_lines import ordered_line
 
 Json = dict[str, Any]
 HISTORY_MAX = 50

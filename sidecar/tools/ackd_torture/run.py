@@ -11,11 +11,11 @@ from pathlib import Path
 
 from ackd_torture.checker import Verdict, check
 from ackd_torture.child import BrokerPart, Child, Part
+from ackd_torture.consumer_process import command
 from ackd_torture.history import histories, load
 from ackd_torture.nemesis import Nemesis, Temper
 from ackd_torture.parts import EmbeddedStore, Sidecar, SidecarPlan, Valkey, Value
 from ackd_torture.proxy import Proxy
-from ackd_torture.worker import command
 from ackd_torture.workload import Plan, Workload
 
 TRACES_MS = 200

@@ -15,7 +15,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
 
-from ackd.inject.metrics import InjectMetrics
+from ackd.inject.inject_metrics import InjectMetrics
 from ackd.telemetry.metrics import Metrics
 from tests.support.paths import REPO
 

@@ -8,12 +8,12 @@ import pytest
 
 from ackd.cli.client.endpoint import of_address, of_url
 from ackd.cli.figures import age, clean, count, rate, until
-from ackd.cli.lines import message_line
+from ackd.cli.message_lines import message_line
 from ackd.errors import ConfigError
 from ackd.telemetry.metrics import Metrics
 from ackd_top import scrape
-from ackd_top.board import BoardRow, SeenBefore, SubscriptionReport, rows
 from ackd_top.columns import COLUMNS, table, warnings
+from ackd_top.subscription_rows import BoardRow, SeenBefore, SubscriptionReport, rows
 from ackd_top.words import HISTORY_MAX, History, detail, message_lines, place_of
 
 Answer = tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]

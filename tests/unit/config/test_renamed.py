@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from ackd.config.live import overlaid, pointer
+from ackd.config.live_settings import overlaid, pointer
 from ackd.config.mistakes import MistakesError
 from ackd.config.renamed import OPTIONS, REMOVED, SUBSCRIPTION
 from ackd.config.subscription import SubscriptionSettings

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import pytest
 
 from ackd.config.adapters import find_adapter
+from ackd.config.conversion import convert
 from ackd.config.fields import FieldKind, Spec, Unit, specs
 from ackd.config.schema import Settings
 from ackd.config.subscription import RETRY_DELAYS_MS, SubscriptionSettings
-from ackd.config.values import convert
 from ackd.options import setting
 
 SECTIONS = (FieldKind.SECTION, FieldKind.SECTIONS, FieldKind.OPTIONS)

@@ -15,7 +15,7 @@ from ackd.api.control import Cancel, Pause
 from ackd.api.messages import Delivery
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import LedgerKey, TopicPartition
-from ackd.core.lease import LeaseKeys, Token
+from ackd.core.lease_token import LeaseKeys, Token
 from ackd.core.ledger.effects import Effect
 from ackd.core.ledger.grants import grants
 from ackd.core.record.protocol import CallStatus, MessageTexts, Open, RecordCall, RecordReply

@@ -8,7 +8,7 @@ import pytest
 from ackd.api.control import Cancel
 from ackd.api.messages import SettleResult, Status
 from ackd.engine.control import cancel
-from ackd.http.formats import codec, model
+from ackd.http.formats import delivery_json, model
 from tests.unit.http.conftest import Calls, Running
 from tests.unit.http.test_flow import publish, receive
 
@@ -103,5 +103,5 @@ async def test_a_message_is_cancelled_by_its_id(
 async def test_a_lost_lease_says_that_the_message_was_cancelled() -> None:
     wish = Cancel("orders/0/7", "ack", "wrong", 0, "acked")
     lost = SettleResult(Status.LOST, now_state="finished", cancelled=wish)
-    read = msgspec.json.decode(codec.result(lost), type=model.Result)
+    read = msgspec.json.decode(delivery_json.result(lost), type=model.Result)
     assert (read.status, read.cancelled) == ("lost", model.Cancelled("ack", "wrong"))

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from ackd.config.peers import PeerSettings
-from ackd.peer.limits import PeerLimits
 from ackd.peer.network import TcpPeers
+from ackd.peer.peer_limits import PeerLimits
 from ackd.ports import PeerLink
 from ackd.telemetry.metrics import Metrics
 from tests.support.wait import wait_until_async

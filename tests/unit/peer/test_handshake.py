@@ -11,7 +11,7 @@ import pytest
 from ackd.config.peers import PeerSettings
 from ackd.errors import ConfigError, PeerError
 from ackd.peer.handshake import CONNECTING, HELLO_BYTES, MAGIC, Hello, proof
-from ackd.peer.limits import PeerLimits
+from ackd.peer.peer_limits import PeerLimits
 from tests.unit.peer.recorder import KEY, linked, make_node, running
 from tests.unit.peer.stranger import impostor, stranger
 

@@ -11,8 +11,8 @@ import pytest
 import uvloop
 
 from ackd.config.units import MIB
-from ackd.peer.limits import PeerLimits
 from ackd.peer.link import READ_BYTES, TcpLink
+from ackd.peer.peer_limits import PeerLimits
 from ackd.ports import PeerLink
 from tests.unit.peer.recorder import STILL, Node, linked, make_node, running
 from tests.unit.peer.stranger import stranger

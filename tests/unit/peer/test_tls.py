@@ -16,8 +16,8 @@ from ackd.config.peers import PeerSettings
 from ackd.config.units import MIB
 from ackd.errors import ConfigError, PeerError
 from ackd.peer.handshake import HELLO_BYTES, Hello
-from ackd.peer.limits import PeerLimits
 from ackd.peer.link import TcpLink
+from ackd.peer.peer_limits import PeerLimits
 from ackd.peer.tls import TlsFiles
 from ackd.ports import PeerLink
 from tests.unit.peer.recorder import Node, linked, make_node, running

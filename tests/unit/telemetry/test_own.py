@@ -12,9 +12,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.util.types import AttributeValue
 
 from ackd.telemetry.caller import CALLER, calling
-from ackd.telemetry.lines import line
 from ackd.telemetry.own import OwnSpans
 from ackd.telemetry.spans import MessageSpans, SpanEvent, SpanPlace, text
+from ackd.telemetry.trace_line import line
 from tests.support.otlp import read_line, spans
 from tests.unit.telemetry.acked import acks, traces
 

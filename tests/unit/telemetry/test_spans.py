@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 
 from ackd.telemetry.acked import DEADLINE, END, PUBLISHED, texts
-from ackd.telemetry.lines import line, line_parts
 from ackd.telemetry.spans import (
     CONSUMER,
     INTERNAL,
@@ -25,6 +24,7 @@ from ackd.telemetry.spans import (
     truth,
     whole,
 )
+from ackd.telemetry.trace_line import line, line_parts
 from tests.support.otlp import read_line
 
 SHAPED = [event for event in SpanEvent if event < SpanEvent.RECEIVE]

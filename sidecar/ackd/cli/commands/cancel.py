@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ackd.cli.client import asking
+from ackd.cli.client import client_command
 from ackd.cli.client.admin import Admin, Json, RefusedError
 from ackd.cli.figures import clean
 
@@ -13,7 +13,7 @@ PARTS = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `ackd cancel`."""
-    asking.add_arguments(parser, "name of the subscription")
+    client_command.add_arguments(parser, "name of the subscription")
     parser.add_argument(
         "messages",
         nargs="+",
@@ -41,14 +41,14 @@ def run(arguments: argparse.Namespace) -> int:
     body = {"then": arguments.then, "reason": arguments.reason}
 
     def do(admin: Admin) -> int:
-        return asking.each(
+        return client_command.each(
             arguments.messages,
             lambda message: _cancel(admin, arguments.subscription, message, body),
             named=str,
-            in_words=asking.one_line if arguments.json else _in_words,
+            in_words=client_command.one_line if arguments.json else _in_words,
         )
 
-    return asking.run(arguments, do)
+    return client_command.run(arguments, do)
 
 
 def _in_words(answer: Json) -> str:

@@ -6,17 +6,17 @@ import argparse
 import time
 
 from ackd.cli import exit_codes
-from ackd.cli.client import asking
+from ackd.cli.client import client_command
 from ackd.cli.client.admin import Admin, Json
 from ackd.cli.figures import clean
-from ackd.cli.lines import message_line, ordered_line
+from ackd.cli.message_lines import message_line, ordered_line
 
 WIDTH = 200
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `ackd explain`."""
-    asking.add_arguments(parser, "name of the subscription")
+    client_command.add_arguments(parser, "name of the subscription")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -25,12 +25,12 @@ def run(arguments: argparse.Namespace) -> int:
     def show(admin: Admin) -> int:
         answer = admin.get(("v1", "subscriptions", arguments.subscription, "explain"))
         if arguments.json:
-            asking.print_json(answer)
+            client_command.print_json(answer)
         else:
             print("\n".join(lines(answer, time.time_ns() // 1_000_000)))
         return exit_codes.DONE
 
-    return asking.run(arguments, show)
+    return client_command.run(arguments, show)
 
 
 def lines(answer: Json, now_ms: int) -> list[str]:

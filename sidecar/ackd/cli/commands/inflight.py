@@ -6,17 +6,17 @@ import argparse
 import time
 
 from ackd.cli import argument_types, exit_codes
-from ackd.cli.client import asking
+from ackd.cli.client import client_command
 from ackd.cli.client.admin import Admin
 from ackd.cli.figures import clean
-from ackd.cli.lines import message_line
+from ackd.cli.message_lines import message_line
 
 WIDTH = 200
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `ackd inflight`."""
-    asking.add_arguments(parser, "name of the subscription")
+    client_command.add_arguments(parser, "name of the subscription")
     parser.add_argument(
         "--older",
         type=argument_types.duration_ms,
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         query = {"older_ms": str(arguments.older), "max": str(arguments.max)}
         answer = admin.get(path, query)
         if arguments.json:
-            asking.print_json(answer)
+            client_command.print_json(answer)
             return exit_codes.DONE
         now_ms = time.time_ns() // 1_000_000
         for message in answer["messages"]:
@@ -46,4 +46,4 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"  {clean(message['error'])}")
         return exit_codes.DONE
 
-    return asking.run(arguments, show)
+    return client_command.run(arguments, show)

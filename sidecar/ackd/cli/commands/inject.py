@@ -16,8 +16,8 @@ from ackd.config.schema import TelemetrySettings
 from ackd.config.units import parse_duration
 from ackd.errors import ConfigError
 from ackd.inject import settings as inject_settings
+from ackd.inject.injector import Options, serve
 from ackd.inject.pod import applied, decide
-from ackd.inject.serve import Options, serve
 from ackd.inject.settings import InjectSettings
 from ackd.telemetry import log
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ackd.cli import exit_codes
-from ackd.cli.client import asking
+from ackd.cli.client import client_command
 from ackd.cli.client.admin import Admin, Json
 from ackd.cli.figures import UNKNOWN, age, clean
 
@@ -17,7 +17,7 @@ TITLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `ackd lag`."""
-    asking.add_arguments(parser, "name of the subscription")
+    client_command.add_arguments(parser, "name of the subscription")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -26,12 +26,12 @@ def run(arguments: argparse.Namespace) -> int:
     def show(admin: Admin) -> int:
         answer = admin.get(("v1", "subscriptions", arguments.subscription, "lag"))
         if arguments.json:
-            asking.print_json(answer)
+            client_command.print_json(answer)
         else:
-            asking.print_table(TITLES, (_row(each) for each in answer["partitions"]))
+            client_command.print_table(TITLES, (_row(each) for each in answer["partitions"]))
         return exit_codes.DONE
 
-    return asking.run(arguments, show)
+    return client_command.run(arguments, show)
 
 
 def _row(partition: Json) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ackd.cli import argument_types
-from ackd.cli.client import asking, endpoint
+from ackd.cli.client import client_command, endpoint
 from ackd.cli.client.admin import Admin, Json
 from ackd.cli.figures import clean, cut, moment, until
 from ackd.core.record.settles import SETTLES
@@ -52,14 +52,14 @@ def run(arguments: argparse.Namespace) -> int:
     """
 
     def do(admin: Admin) -> int:
-        return asking.each(
+        return client_command.each(
             _leases(arguments.leases),
             lambda lease: _one(admin, arguments.action, lease, _body(arguments)),
             named=lambda lease: cut(lease, SHOWN),
-            in_words=asking.one_line if arguments.json else _in_words,
+            in_words=client_command.one_line if arguments.json else _in_words,
         )
 
-    return asking.run(arguments, do, "data")
+    return client_command.run(arguments, do, "data")
 
 
 def _leases(given: list[str]) -> Iterator[str]:

@@ -24,7 +24,7 @@ from ackd.core.ledger.entry import STATE_AFTER, B, Entry, EntryStatus
 from ackd.core.ledger.grants import Grants
 from ackd.core.ledger.intake import Intake
 from ackd.core.ledger.lifecycle import Lifecycle
-from ackd.core.ledger.limits import LedgerLimits
+from ackd.core.ledger.message_limits import LedgerLimits
 from ackd.core.ledger.order import KeyOrder, OrderPosition
 from ackd.core.ledger.repair import Before, Repair, compare
 from ackd.core.ledger.send_back import Rules, SendBackTracker

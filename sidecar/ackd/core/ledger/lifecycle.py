@@ -17,7 +17,7 @@ from ackd.core.ledger.effects import (
 )
 from ackd.core.ledger.entries import Entries
 from ackd.core.ledger.entry import STATUS_OF, UNKNOWN_ROLLBACK_EPOCH, B, Entry, EntryStatus
-from ackd.core.ledger.limits import LedgerLimits
+from ackd.core.ledger.message_limits import LedgerLimits
 from ackd.core.ledger.order import KeyOrder
 from ackd.core.ledger.repair import unchanged
 from ackd.core.ledger.timers import Timers

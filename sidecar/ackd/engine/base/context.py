@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ackd.core.lease import LeaseKeys
+from ackd.core.lease_token import LeaseKeys
 from ackd.engine.base.lease_events import LeaseEvents
 from ackd.engine.base.replay_log import ReplayLog
 from ackd.engine.base.spill_file import Spill

@@ -8,7 +8,7 @@ import secrets
 from hashlib import blake2b
 from pathlib import Path
 
-from ackd.core.lease import KEY_BYTES_MIN, LeaseKeys
+from ackd.core.lease_token import KEY_BYTES_MIN, LeaseKeys
 from ackd.errors import ConfigError
 from ackd.hidden import HIDDEN
 from ackd.ports import Store

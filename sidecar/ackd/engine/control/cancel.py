@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ackd.api.control import Cancel, CancelTo
 from ackd.core.ids import TopicPartition
-from ackd.core.lease import Token
+from ackd.core.lease_token import Token
 from ackd.core.ledger.entry import UNKNOWN_ROLLBACK_EPOCH, Entry, EntryStatus
 from ackd.core.origin import Origin
 from ackd.core.record.maintenance import epoch_mark

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ackd.api.control import Pause, Scope
-from ackd.config.live import overlaid, usable
+from ackd.config.live_settings import overlaid, usable
 from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.base.context import Context
 from ackd.engine.base.live import Halt, Live, read_live, write_live

@@ -11,7 +11,7 @@ from ackd.core.ledger.entry import Entry, EntryStatus
 from ackd.engine.base.context import Context
 from ackd.engine.base.spill_file import Held
 from ackd.engine.base.subscription_state import SubscriptionState
-from ackd.engine.control.limits import DeliveryLimits
+from ackd.engine.control.delivery_limits import DeliveryLimits
 from ackd.engine.control.stable_offset_lag import StableOffsetLag
 from ackd.engine.delivery.dedup import Dedup
 from ackd.engine.partition.owned import OwnedPartitions

@@ -13,7 +13,7 @@ from functools import partial
 
 from ackd.api.control import Pause
 from ackd.api.messages import Delivery, Received, ReceiveRequest
-from ackd.core.lease import BadTokenError, UnknownKeyError, subscription_hash
+from ackd.core.lease_token import BadTokenError, UnknownKeyError, subscription_hash
 from ackd.core.ledger.grants import grants
 from ackd.core.record.operations import Settle
 from ackd.core.record.protocol import CallStatus, RecordReply

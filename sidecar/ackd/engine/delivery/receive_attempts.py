@@ -15,7 +15,7 @@ from dataclasses import replace
 import msgspec
 
 from ackd.api.messages import Delivery, Received, ReceiveRequest
-from ackd.core.lease import BadTokenError, UnknownKeyError
+from ackd.core.lease_token import BadTokenError, UnknownKeyError
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.delivery.dispatcher import Dispatcher

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ackd.api.messages import Delivery
 from ackd.core.ids import LedgerKey, TopicPartition
-from ackd.core.lease import Signer
+from ackd.core.lease_token import Signer
 from ackd.core.ledger.effects import Effect, Exhausted, FetchFrom, FinishRange, Mistaken
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.repair import Repair

@@ -13,10 +13,10 @@ from ackd.engine.cluster.members import read_note
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.waiters import Waiter
-from ackd.engine.peers.asking import PeerReceives
 from ackd.engine.peers.frames import PeerExpired, write_frame
 from ackd.engine.peers.links import PeerLinks
 from ackd.engine.peers.owning import PeerOffers
+from ackd.engine.peers.peer_receives import PeerReceives
 from ackd.engine.settlement.notes import ProgressNotes
 
 

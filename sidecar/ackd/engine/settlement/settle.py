@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ackd.api.messages import ACKED, LeaseView, SettleItem, SettleResult, SettleVerb, Status
-from ackd.core.lease import BadTokenError, UnknownKeyError, subscription_hash
+from ackd.core.lease_token import BadTokenError, UnknownKeyError, subscription_hash
 from ackd.core.record.operations import LookUp, Settle
 from ackd.core.record.protocol import (
     CallStatus,

@@ -15,7 +15,7 @@ from typing import Protocol
 from ackd.api.control import Cancel
 from ackd.api.messages import ACKED, SettleItem, SettleResult, SettleVerb, Status
 from ackd.core.ids import LedgerKey
-from ackd.core.lease import Token
+from ackd.core.lease_token import Token
 from ackd.core.ledger.sent_back import Lease
 from ackd.core.record.operations import Op, Settle
 from ackd.core.record.protocol import NO_TEXTS, CallTexts, ItemTexts, RecordReply

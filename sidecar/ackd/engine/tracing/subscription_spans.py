@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ackd.core.ids import LedgerKey
-from ackd.core.lease import Token
+from ackd.core.lease_token import Token
 from ackd.core.origin import Origin
 from ackd.core.record.operations import Settle
 from ackd.core.record.protocol import OpResult, RecordCall, RecordReply

@@ -24,7 +24,7 @@ import msgspec
 import orjson
 
 from ackd.api.messages import Delivery
-from ackd.http.formats.codec import content_type_of, is_json, safe
+from ackd.http.formats.delivery_json import content_type_of, is_json, safe
 from ackd.http.formats.negotiation import CE_JSON, OCTETS, media_type
 from ackd.http.formats.raw import HeaderPairs
 from ackd.ports import Headers

@@ -13,7 +13,7 @@ import re
 from base64 import b64encode
 
 from ackd.api.messages import Delivery
-from ackd.http.formats.codec import content_type_of, text_or_base64
+from ackd.http.formats.delivery_json import content_type_of, text_or_base64
 from ackd.ports import Headers
 
 HeaderPairs = list[tuple[str, str]]

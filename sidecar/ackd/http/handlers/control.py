@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ackd.api.control import CancelTo, Scope
-from ackd.config.live import pointer
+from ackd.config.live_settings import pointer
 from ackd.config.mistakes import MistakesError
 from ackd.core.ids import message_id
 from ackd.errors import BadBodyError, NotFoundError

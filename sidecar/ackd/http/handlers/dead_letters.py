@@ -7,7 +7,7 @@ from dataclasses import asdict
 import orjson
 
 from ackd.api.dead_letters import DeadRequest, OperationView
-from ackd.http.formats import codec
+from ackd.http.formats import delivery_json
 from ackd.http.formats.decode import BodyDecoder
 from ackd.http.formats.problems import field_errors
 from ackd.http.handlers.dead_letters_model import IDS_MAX, PurgeBody, RedriveBody
@@ -36,9 +36,10 @@ async def peek(call: HandlerCall) -> Reply:
     name = call.params[0]
     letter = await call.service.engine.dead.peek(name, call.params[1])
     members = asdict(letter.view) | {
-        "key": codec.text_or_base64(letter.record.key),
+        "key": delivery_json.text_or_base64(letter.record.key),
         "headers": [
-            (codec.safe(header), codec.text_or_base64(value)) for header, value in letter.headers
+            (delivery_json.safe(header), delivery_json.text_or_base64(value))
+            for header, value in letter.headers
         ],
     }
     value = call.service.encoder(name).value(letter.record.value)

@@ -15,7 +15,7 @@ import orjson
 
 from ackd.api.messages import Received, ReceiveRequest, SettleItem, SettleResult
 from ackd.errors import AckdError, DrainingError
-from ackd.http.formats import cloudevents, codec, raw
+from ackd.http.formats import cloudevents, delivery_json, raw
 from ackd.http.formats.decode import BodyDecoder
 from ackd.http.formats.model import ReceiveBody
 from ackd.http.formats.negotiation import (
@@ -171,7 +171,7 @@ async def listening(call: HandlerCall, asking: Coroutine[None, None, T], nothing
 def _answer(
     call: HandlerCall,
     form: str,
-    encoder: codec.DeliveryEncoder,
+    encoder: delivery_json.DeliveryEncoder,
     received: Received,
     results: Sequence[SettleResult] | None,
 ) -> Reply:
@@ -179,7 +179,7 @@ def _answer(
     over.
     """
     if form == JSON:
-        settled = None if results is None else codec.result_list(results)
+        settled = None if results is None else delivery_json.result_list(results)
         reply = Reply(encoder.received(received, settled))
     else:
         reply = _bytes(call, form, encoder, received, results)
@@ -192,7 +192,7 @@ def _answer(
 def _bytes(
     call: HandlerCall,
     form: str,
-    encoder: codec.DeliveryEncoder,
+    encoder: delivery_json.DeliveryEncoder,
     received: Received,
     results: Sequence[SettleResult] | None,
 ) -> Reply:
@@ -232,7 +232,7 @@ def _headers(received: Received) -> raw.HeaderPairs:
 def _settled_only(
     call: HandlerCall,
     form: str,
-    encoder: codec.DeliveryEncoder,
+    encoder: delivery_json.DeliveryEncoder,
     results: Sequence[SettleResult],
     error: AckdError,
 ) -> Reply:
@@ -243,7 +243,7 @@ def _settled_only(
     settled.
     """
     if error.status < _SERVER_ERRORS:
-        error.facts["settled"] = orjson.loads(codec.result_list(results))
+        error.facts["settled"] = orjson.loads(delivery_json.result_list(results))
         return failure(error)
     reply = _answer(call, form, encoder, Received([], limited_by=error.type), results)
     reply.headers = (*reply.headers, RETRY_AFTER)

@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 
 from ackd.api.messages import SettleItem, SettleResult, SettleVerb, Status
 from ackd.errors import BadLeaseTokenError, LeaseLostError, StoreError
-from ackd.http.formats import codec
+from ackd.http.formats import delivery_json
 from ackd.http.formats.decode import BodyDecoder
 from ackd.http.formats.model import OPTIONS, Item, SettleBody
 from ackd.http.formats.problems import field_errors
@@ -51,7 +51,7 @@ async def settle(call: HandlerCall) -> Reply:
     body = _SETTLE.decode(call.body)
     results = await call.service.engine.settle(settle_items(call.service, body.items))
     away = raise_if_all_away(results)
-    return Reply(codec.results(results), headers=(RETRY_AFTER,) if away else ())
+    return Reply(delivery_json.results(results), headers=(RETRY_AFTER,) if away else ())
 
 
 async def _one(call: HandlerCall, item: SettleItem) -> Reply:
@@ -62,13 +62,13 @@ async def _one(call: HandlerCall, item: SettleItem) -> Reply:
         detail = "" if result.error is None else result.error.detail
         facts: dict[str, object] = {} if result.now_state is None else {"now": now}
         if result.cancelled is not None:
-            facts["cancelled"] = codec.cancelled(result.cancelled)
+            facts["cancelled"] = delivery_json.cancelled(result.cancelled)
         raise LeaseLostError(detail, **facts)
     if result.status is Status.INVALID:
         raise result.error or BadLeaseTokenError()
     if result.status is Status.UNAVAILABLE:
         raise result.error or StoreError()
-    return Reply(codec.result(result))
+    return Reply(delivery_json.result(result))
 
 
 def _form(verb: SettleVerb) -> Handler:

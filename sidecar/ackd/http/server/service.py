@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 from ackd.api.messages import Engine, Received, SettleItem, SettleVerb, Status
 from ackd.config.schema import ServerSettings
 from ackd.errors import AckdError
-from ackd.http.formats.codec import DeliveryEncoder
+from ackd.http.formats.delivery_json import DeliveryEncoder
 from ackd.http.formats.problems import field_errors
 from ackd.http.server.limits import Limits
 from ackd.http.server.request import Request

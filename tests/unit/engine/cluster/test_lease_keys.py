@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.core.lease import LeaseKeys, UnknownKeyError
+from ackd.core.lease_token import LeaseKeys, UnknownKeyError
 from ackd.engine.cluster.lease_keys import NAME, agree, key_number, load_keys
 from ackd.errors import ConfigError
 from ackd.store.memory import MemoryStore

@@ -7,7 +7,7 @@ import pytest
 
 from ackd.api.control import Cancel
 from ackd.api.messages import Delivery, SettleItem, SettleResult, SettleVerb, Status
-from ackd.core.lease import LeaseKeys
+from ackd.core.lease_token import LeaseKeys
 from ackd.core.record.transitions import Outcome
 from ackd.engine.settlement.notes import NOTE_BYTES_MAX
 from ackd.engine.settlement.settle import RETRY_MS, TRIES, Settler

@@ -1,7 +1,7 @@
 """Consumers in a process of their own, so that a fault can kill an application with -9.
 
-`python -m ackd_torture.worker '<plan as JSON>'` works until it is killed. Its history is on disk
-line by line, so the checker knows which leases died with it.
+`python -m ackd_torture.consumer_process '<plan as JSON>'` works until it is killed. Its history is
+on disk line by line, so the checker knows which leases died with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ def command(plan: Plan) -> list[str]:
     """The command line that works by this plan (without publishers)."""
     facts = {name: getattr(plan, name) for name in Plan.__slots__ if name not in {"mood", "folder"}}
     facts |= {"folder": str(plan.folder), "publishers": 0}
-    return [sys.executable, "-m", "ackd_torture.worker", msgspec.json.encode(facts).decode()]
+    plan_text = msgspec.json.encode(facts).decode()
+    return [sys.executable, "-m", "ackd_torture.consumer_process", plan_text]
 
 
 async def _work(plan: Plan) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.config.elsewhere import joined
+from ackd.config.known_elsewhere import joined
 from ackd.config.load import load_text
 from ackd.config.mistakes import MistakesError
 from ackd.config.subscription import SubscriptionSettings

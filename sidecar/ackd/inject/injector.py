@@ -20,9 +20,9 @@ from prometheus_client.exposition import choose_encoder
 from ackd.config.address import TcpAddress
 from ackd.errors import BadBodyError, ConfigError
 from ackd.inject.api import Access, Api
-from ackd.inject.events import Events
-from ackd.inject.metrics import InjectMetrics
+from ackd.inject.inject_metrics import InjectMetrics
 from ackd.inject.old import count_old
+from ackd.inject.pod_events import Events
 from ackd.inject.review import judge
 from ackd.inject.settings import InjectSettings
 from ackd.inject.trust import Files, Source, Trust

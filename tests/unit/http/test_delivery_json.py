@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ackd.api.messages import Delivery, Received, SettleResult, Status
 from ackd.errors import ClientError, NotAcceptableError, StoreError
-from ackd.http.formats import codec, model, raw
+from ackd.http.formats import delivery_json, model, raw
 from ackd.http.formats.decode import BodyDecoder
 from ackd.http.formats.negotiation import CE_BATCH, JSON, OCTETS, Negotiator, preferred_wait_ms
 from ackd.ports import Record
@@ -68,7 +68,7 @@ def value_of(text: str | model.Base64Text | None) -> bytes | None:
 @given(st.lists(deliveries(), max_size=3), st.sampled_from(["json", "text", "binary"]))
 def test_what_is_read_is_what_was_there(given_: list[Delivery], payload: str) -> None:
     """Bytes in, same bytes out; every answer is also readable for the strict parsers of others."""
-    encoded = codec.DeliveryEncoder(payload).received(Received(given_))
+    encoded = delivery_json.DeliveryEncoder(payload).received(Received(given_))
     read = READ.decode(encoded)
     json.loads(encoded)
     assert len(read.messages) == len(given_)
@@ -106,7 +106,7 @@ def _has(message: model.Message, name: str) -> bool:
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_only_json_is_embedded(value: bytes) -> None:
     """Whatever passes as JSON is JSON for the standard library, too."""
-    if codec.is_json(value):
+    if delivery_json.is_json(value):
         json.loads(value.decode())
 
 
@@ -115,14 +115,14 @@ def test_only_json_is_embedded(value: bytes) -> None:
     [b"NaN", b"{} {}", b"[1,]", b"\xef\xbb\xbf{}", b'"\xed\xa0\x80"', b"[" * 100_000, b"", b"01"],
 )
 def test_nearly_json_is_not_embedded(value: bytes) -> None:
-    assert not codec.is_json(value)
+    assert not delivery_json.is_json(value)
 
 
 def test_digits_of_numbers_are_kept() -> None:
     value = b'{"price":12.340000000000000001,"n":1E400}'
     record = Record(0, None, value, (), 0)
     delivery = Delivery("v1.A", "t", 0, record, 1, 2, 0, 0)
-    assert value in codec.DeliveryEncoder("json").one(delivery)
+    assert value in delivery_json.DeliveryEncoder("json").one(delivery)
 
 
 # --- the raw form ---------------------------------------------------------------------------------
@@ -188,12 +188,12 @@ def test_values_that_would_break_a_header_line_are_not_written_as_one() -> None:
     ],
 )
 def test_results(result: SettleResult, expected: dict[str, object]) -> None:
-    assert orjson.loads(codec.result(result)) == expected
-    msgspec.json.decode(codec.result(result), type=model.Result, strict=True)
+    assert orjson.loads(delivery_json.result(result)) == expected
+    msgspec.json.decode(delivery_json.result(result), type=model.Result, strict=True)
 
 
 def test_unavailable_result_carries_its_problem() -> None:
-    encoded = codec.result(SettleResult(Status.UNAVAILABLE, error=StoreError()))
+    encoded = delivery_json.result(SettleResult(Status.UNAVAILABLE, error=StoreError()))
     read = msgspec.json.decode(encoded, type=model.Result, strict=True)
     assert isinstance(read.problem, model.Problem)
     assert read.problem.type == "/problems/store-unavailable"

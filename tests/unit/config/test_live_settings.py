@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from ackd.config.live import LIVE, overlaid, pointer, usable
+from ackd.config.live_settings import LIVE, overlaid, pointer, usable
 from ackd.config.mistakes import MistakesError
 from ackd.config.subscription import SubscriptionSettings
 from ackd.http.handlers.control import SettingsPatch

@@ -9,7 +9,6 @@ import pytest
 from ackd.api.messages import Delivery, ReceiveRequest
 from ackd.core.peer_choice import SKIP_MS
 from ackd.engine.delivery.waiters import Waiter
-from ackd.engine.peers.asking import ANSWER_BYTES_MAX, AT_ONCE_MS, HEARD_MS, MARGIN_MS, PeerReceives
 from ackd.engine.peers.frames import (
     Frame,
     PeerAnswer,
@@ -20,6 +19,13 @@ from ackd.engine.peers.frames import (
     PeerReady,
     PeerTaken,
     PeerWatch,
+)
+from ackd.engine.peers.peer_receives import (
+    ANSWER_BYTES_MAX,
+    AT_ONCE_MS,
+    HEARD_MS,
+    MARGIN_MS,
+    PeerReceives,
 )
 from ackd.ports import PeerLink
 from tests.unit.engine.peers.pair import TestLink

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ackd.core.lease import (
+from ackd.core.lease_token import (
     ISSUED_MAX,
     TOKEN_CHARS,
     BadTokenError,

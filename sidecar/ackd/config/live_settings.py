@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ackd.config import renamed, rules
+from ackd.config.conversion import Wrong, convert
 from ackd.config.fields import specs
 from ackd.config.mistakes import Mistake, MistakesError, nearest, shown
 from ackd.config.reader import SettingsReader
 from ackd.config.subscription import SubscriptionSettings
-from ackd.config.values import Wrong, convert
 
 LIVE = (
     "lease_ms",
