@@ -1,24 +1,19 @@
-"""What orders a message, and a copy by its origin (I6, R19); delays of other clients."""
+"""What orders a message, and a copy by its origin (I6, R19)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from ackd.config.subscription import Ordering
 from ackd.core.ids import LedgerKey
-from ackd.core.ledger.effects import Effect, StoreForeignDelays
 from ackd.core.ledger.order import PARTITION, OrderPosition, key_hash
 from ackd.core.origin import Origin
-from ackd.core.record.operations import PlaceCopy
-from ackd.engine.partition import foreign_delays
 from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_headers
 from ackd.engine.partition.ordering import OriginRecordRef, place_of
-from ackd.engine.partition.partition import EffectHandler
-from ackd.ports import Delay, Record
-from tests.unit.engine.world import NAME, TOPIC_ID, World
+from ackd.ports import Record
+from tests.unit.engine.world import NAME, TOPIC_ID
 
 
 def message(offset: int, key: bytes | None) -> Record:
@@ -105,36 +100,3 @@ def test_what_is_in_no_queue_has_no_place(record: Record) -> None:
     place = place_of("key", NAME, retry_copies=True)
     assert place is not None
     assert place(record) is None
-
-
-# --- delays of other clients ------------------------------------------------------------------
-
-
-async def delayed(world: World, delays: Mapping[int, Delay]) -> list[tuple[int, int, int, int]]:
-    """What is written into the record: offset, attempt, due time, first delivery in seconds."""
-    effects: dict[type[Effect], EffectHandler] = {StoreForeignDelays: foreign_delays.write}
-    partition = await world.owns(0, wiring=replace(world.events.wiring(), effects=effects))
-    foreign_delays.reported(partition, partition.ledger.intake.session, delays)
-    world.fetches(partition, range(3))
-    await world.flusher.idle()
-    ops = [op for call in world.store.asked for op in call.ops if isinstance(op, PlaceCopy)]
-    return [(op.offset, op.attempt, op.due_ms, op.first_s) for op in ops]
-
-
-async def test_a_delay_of_another_client_is_in_the_record(world: World) -> None:
-    """With the attempts that it had elsewhere. Its age counts from when it is due, so that no
-    message TTL ends it before.
-    """
-    due_ms = world.clock.wall_ms() + 60_000
-    assert await delayed(world, {1: Delay(due_ms, 4)}) == [(1, 4, due_ms, due_ms // 1_000)]
-    partition = world.partitions.all()[0]
-    assert partition.ledger.waiting == 1
-    assert partition.ledger.ready == 2
-
-
-async def test_numbers_of_other_clients_are_cut_to_what_the_record_has_room_for(
-    world: World,
-) -> None:
-    most_ms = foreign_delays.DUE_MS_MAX
-    found = await delayed(world, {0: Delay(1 << 60, 1 << 40), 1: Delay(1, -1)})
-    assert found == [(0, (1 << 16) - 1, most_ms, most_ms // 1_000)]  # the other is over
