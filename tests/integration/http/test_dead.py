@@ -7,10 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from base64 import b64encode
+from contextlib import closing
 from http import HTTPStatus
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+from ackd.http.routes import ROUTES
 from tests.integration.http.conftest import Sidecar, call
 from tests.support.paths import REPO
 from tests.support.wait import wait_until
@@ -127,7 +131,12 @@ def test_problems(sidecar: Sidecar) -> None:
 
 
 def test_an_operation_over_http(sidecar: Sidecar) -> None:
-    status, began = call(sidecar.admin_port, "POST", f"{BASE}/dead:redrive", b"{}")
+    path, sure = f"{BASE}/dead:redrive", b'{"confirm": "images"}'
+    for unsure in (b"{}", b'{"filter": {}}', b'{"rate_per_s": 5}', b'{"confirm": "orders"}'):
+        status, problem = call(sidecar.admin_port, "POST", path, unsure)
+        assert (status, problem["errors"][0]["pointer"]) == (422, "/confirm"), unsure
+    assert call(sidecar.admin_port, "POST", path, b'{"dry_run": true}')[0] == HTTPStatus.OK
+    status, began = call(sidecar.admin_port, "POST", path, sure)
     assert (status, began["state"]) == (HTTPStatus.ACCEPTED, "running")
     path = f"/v1/operations/{began['id']}"
     wait_until(
@@ -189,3 +198,35 @@ def test_every_command_on_the_page_runs(sidecar: Sidecar) -> None:
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         found = re.search(r"\b[0-9a-f]{16}\b", done.stdout)
         operation = operation if found is None else found[0]
+
+
+def test_only_the_address_of_a_dead_letter_shows_content_on_the_admin_port(
+    sidecar: Sidecar,
+) -> None:
+    """Of a dead letter, a leased and a waiting message, by every address that takes a GET."""
+    path, secret = "/v1/topics/images/messages", b"c4nary"
+    sent = {"Ackd_Key": secret.decode(), "Ackd_Header_Own": secret.decode()}
+    for _ in range(3):
+        assert call(sidecar.port, "POST", path, secret, **sent)[0] == HTTPStatus.CREATED
+    before = {each["id"] for each in page(sidecar)["messages"]}
+    dead, waits, _leased = take(sidecar, 3)
+    assert call(sidecar.port, "POST", f"/v1/leases/{dead['lease']}/dead")[0] == HTTPStatus.OK
+    later = b'{"delay_ms": 600000}'
+    assert call(sidecar.port, "POST", f"/v1/leases/{waits['lease']}/retry", later)[0] == 200
+
+    def listed() -> list[str]:
+        return [each["id"] for each in page(sidecar)["messages"] if each["id"] not in before]
+
+    (letter,) = wait_until(listed, "the dead letter", timeout_s=60)
+    values = {"subscription": "images", "dead": letter, "operation": "none", "problem": "bug"}
+    shown = []
+    for route in ROUTES:
+        if route.method != "GET" or "admin" not in route.ports:
+            continue
+        address = route.path.format_map(values | {"broker": "local", "number": "1"})
+        with closing(HTTPConnection("127.0.0.1", sidecar.admin_port, timeout=60)) as connection:
+            connection.request("GET", address)
+            text = connection.getresponse().read()
+        if secret in text or b64encode(secret) in text:
+            shown.append(route.name)
+    assert shown == ["dead_peek"]
