@@ -60,8 +60,8 @@ class DeadRequest:
     the filter.
 
     The sidecar first removes the headers named in `remove_headers`, then sets `set_headers`; each
-    replaces all headers of its name. `rate_per_s` None = as fast as possible. `confirm`: for a
-    purge, the subscription's name.
+    replaces all headers of its name. `rate_per_s` None = as fast as possible. `confirm`: the
+    subscription's name, which a purge needs; front ends ask for it when a redrive `takes_all`.
     """
 
     kind: Kind
@@ -74,6 +74,11 @@ class DeadRequest:
     set_headers: tuple[tuple[str, str], ...] = ()
     remove_headers: tuple[str, ...] = ()
     confirm: str = ""
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether nothing limits which dead letters it takes, or how many."""
+        return not self.ids and self.max is None and self.filter == DeadFilter()
 
     def plain(self) -> dict[str, object]:
         """Return the form in which the store keeps it."""

@@ -103,13 +103,15 @@ class Received:
     """The answer to a receive.
 
     `paused` and `limited_by` say why it is empty. If not one byte of the answer reached the
-    transport, call `abandon()`: the leases go back uncounted (rule R21).
+    transport, call `abandon()`: the leases go back uncounted (rule R21). `wait_ms_max`: the longest
+    wait, if the caller asked for a longer one.
     """
 
     messages: list[Delivery]
     limited_by: str | None = None
     paused: Mapping[str, object] | None = None
     replayed: bool = False
+    wait_ms_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

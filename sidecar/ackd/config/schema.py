@@ -78,7 +78,7 @@ class ServerSettings:
     )
     wait_ms_max: int = setting(
         20 * SECOND_MS,
-        "Longest wait of a receive; longer ones are cut to it.",
+        "Longest wait of a receive; longer ones are cut to it, and the answer says so.",
         min=0,
         max=MINUTE_MS,
     )

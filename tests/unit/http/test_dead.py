@@ -109,7 +109,8 @@ async def test_a_redrive_as_the_engine_gets_it(server: Running, calls: Calls) ->
         ("redrive", {"filter": {"nonsense": 1}}, "/filter/nonsense"),
         ("redrive", {"rate_per_s": 0}, "/rate_per_s"),
         ("redrive", {"to": "moon"}, "/to"),
-        ("redrive", {"confirm": "orders"}, "/confirm"),
+        ("redrive", {}, "/confirm"),
+        ("redrive", {"confirm": "other", "filter": {}}, "/confirm"),
         ("purge", {"to": "group"}, "/to"),
     ],
 )

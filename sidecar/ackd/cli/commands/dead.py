@@ -154,6 +154,8 @@ def _peek(admin: Admin, arguments: argparse.Namespace) -> int:
 
 def _redrive(admin: Admin, arguments: argparse.Namespace) -> int:
     body = _selection(arguments) | {"to": arguments.to}
+    if arguments.all:
+        body["confirm"] = arguments.subscription
     if arguments.set_header:
         pairs = (each.partition("=") for each in arguments.set_header)
         body["set_headers"] = {name: value for name, _, value in pairs}

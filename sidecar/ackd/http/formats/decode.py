@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Generic, TypeVar, get_args, get_origin
+from typing import Annotated, Generic, TypeGuard, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import fields
 
-from ackd.errors import BadBodyError
+from ackd.errors import BadBodyError, BadParameterError
 from ackd.http.formats.problems import field_errors
 
 Body = TypeVar("Body", bound=Struct)
+
+WrongItems = dict[int, BadParameterError]
+"""What is wrong with items of a list, by their places."""
 
 # More than this many faults help nobody, and the answer stays small (I8).
 FAULTS_MAX = 50
@@ -31,18 +34,53 @@ class BodyDecoder(Generic[Body]):
         try:
             return self._decoder.decode(raw)
         except msgspec.ValidationError as error:
+            raise self._faults(_plain(raw), str(error)) from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BadBodyError(f"Not JSON: {error}.") from error
+
+    def decode_items(self, raw: bytes, member: str, item: object) -> tuple[Body, WrongItems]:
+        """Decode a body whose list `member` has items that are judged one by one.
+
+        Returns the body with the good items only, and why the others are wrong. Raises as `decode`,
+        also if no item is good.
+        """
+        try:
+            return self._decoder.decode(raw), {}
+        except msgspec.ValidationError as error:
             first = str(error)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadBodyError(f"Not JSON: {error}.") from error
+        plain = _plain(raw)
+        items = plain.get(member) if isinstance(plain, dict) else None
+        if not isinstance(plain, dict) or not isinstance(items, list):
+            raise self._faults(plain, first)
+        wrong: WrongItems = {}
+        for place, each in enumerate(items):
+            found: list[tuple[str, str]] = []
+            _check(each, item, f"/{member}/{place}", found)
+            if found:
+                wrong[place] = field_errors(found)
+        good = [each for place, each in enumerate(items) if place not in wrong]
         try:
-            plain = msgspec.json.decode(raw)
-        except msgspec.ValidationError as error:  # 1E400 is JSON, but no number that we can hold
-            raise field_errors([("", f"{error}.")]) from error
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadBodyError(f"Not JSON: {error}.") from error
+            return msgspec.convert(plain | {member: good}, self.kind), wrong
+        except msgspec.ValidationError as error:
+            raise self._faults(plain, first) from error
+
+    def _faults(self, plain: object, first: str) -> BadParameterError:
+        """Make the error of a body that does not fit; `first` says why, in short."""
         found: list[tuple[str, str]] = []
         _check(plain, self.kind, "", found)
-        raise field_errors(found[:FAULTS_MAX] or [("", first)])
+        return field_errors(found[:FAULTS_MAX] or [("", first)])
+
+
+def _plain(raw: bytes) -> object:
+    """Decode JSON into plain values. Raises BadBodyError, BadParameterError."""
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.ValidationError as error:  # 1E400 is JSON, but no number that we can hold
+        raise field_errors([("", f"{error}.")]) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadBodyError(f"Not JSON: {error}.") from error
 
 
 def _check(value: object, kind: object, at: str, found: list[tuple[str, str]]) -> None:
@@ -63,6 +101,9 @@ def _check(value: object, kind: object, at: str, found: list[tuple[str, str]]) -
             _check(item, get_args(kind)[0], f"{at}/{index}", found)
     elif (chosen := _by_tag(value, kind)) is not None:
         _check_struct(value, chosen, at, found)
+    elif isinstance(value, dict) and (tags := _tags(kind)) is not None:
+        tag, names = tags
+        found.append((f"{at}/{tag}", f"Expected one of {', '.join(names)}."))
     elif (only := _without_none(kind)) is not None and value is not None:
         _check(value, only, at, found)
     else:
@@ -96,6 +137,18 @@ def _by_tag(value: object, kind: object) -> type[Struct] | None:
             if config.tag_field is not None and value.get(config.tag_field) == config.tag:
                 return member
     return None
+
+
+def _tags(kind: object) -> tuple[str, list[str]] | None:
+    """The field that tells the members of a tagged union apart, and its values."""
+    configs = [each.__struct_config__ for each in get_args(kind) if _is_struct(each)]
+    if not configs or configs[0].tag_field is None:
+        return None
+    return configs[0].tag_field, [str(each.tag) for each in configs]
+
+
+def _is_struct(kind: object) -> TypeGuard[type[Struct]]:
+    return isinstance(kind, type) and issubclass(kind, Struct)
 
 
 def _without_none(kind: object) -> object | None:

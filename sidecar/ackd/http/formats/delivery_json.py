@@ -169,6 +169,8 @@ class DeliveryEncoder:
             pieces += (b',"limited_by":', orjson.dumps(received.limited_by))
         if received.paused is not None:
             pieces += (b',"paused":', orjson.dumps(dict(received.paused), default=str))
+        if received.wait_ms_max is not None:
+            pieces.append(b',"wait_ms_max":%d' % received.wait_ms_max)
         pieces.append(b"}")
         return b"".join(pieces)
 

@@ -162,8 +162,9 @@ class ReceiveBody(_Request, frozen=True, gc=False):
             Meta(
                 ge=0,
                 le=HOUR_MS,
-                description="How long to wait for the first message; cut to `server.wait_ms_max`. "
-                "Default: what `Prefer: wait=` says, else 0.",
+                description="How long to wait for the first message; if it is cut to "
+                "`server.wait_ms_max`, the answer has `wait_ms_max`. Default: what `Prefer: wait=` "
+                "says, else 0.",
             ),
         ]
         | None
@@ -320,6 +321,10 @@ class Messages(Struct, frozen=True):
     replayed: bool | UnsetType = UNSET
     limited_by: str | UnsetType = UNSET
     paused: dict[str, object] | UnsetType = UNSET
+    wait_ms_max: (
+        Annotated[int, Meta(description="The longest wait, if the request asked for a longer one.")]
+        | UnsetType
+    ) = UNSET
 
 
 class LeaseState(Struct, frozen=True):

@@ -31,7 +31,8 @@ ADVICE = {
     "forbidden": "Web pages may not call a sidecar without a token; set `token_file`.",
     "foreign-host": "Call it by its address or `localhost`, add the name to `server.hosts`, or set "
     "`token_file`.",
-    "not-found": "`/openapi.json` lists the addresses. Some are on the admin port only.",
+    "not-found": "`/openapi.json` lists the addresses of this port. `port` names the other port "
+    "if that one has it.",
     "unknown-subscription": "`GET /v1/subscriptions` lists the names that are configured here.",
     "unknown-dead-letter": "List the dead letters again: this one was redriven, purged or deleted.",
     "unknown-operation": "Check the id. ackd keeps results for a week.",

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import orjson
 
-from ackd.api.dead_letters import DeadRequest, OperationView
+from ackd.api.dead_letters import DeadRequest, Kind, OperationView
 from ackd.http.formats import delivery_json
 from ackd.http.formats.decode import BodyDecoder
 from ackd.http.formats.problems import field_errors
@@ -62,11 +62,24 @@ async def _begin(call: HandlerCall, body: RedriveBody | PurgeBody) -> Reply:
     if body.ids and (body.filter is not None or body.max is not None):
         raise field_errors([("/ids", "Either ids, or filter and max.")])
     request: DeadRequest = body.request()
+    _confirmed(call.params[0], request)
     found = await call.service.engine.dead.begin(call.params[0], request)
     if isinstance(found, OperationView):
         where = ("Location", f"/v1/operations/{found.id}")
         return Reply(orjson.dumps(found), status=202, headers=(where,))
     return Reply(orjson.dumps(found))
+
+
+def _confirmed(name: str, request: DeadRequest) -> None:
+    """Refuse a redrive of everything that does not name its subscription: an empty body by mistake
+    would deliver all again. Raises BadParameterError.
+    """
+    sure = request.dry_run or request.confirm == name
+    if request.kind is Kind.REDRIVE and request.takes_all and not sure:
+        why = (
+            f"This redrives every dead letter: confirm must be {name!r}, or give ids, filter, max."
+        )
+        raise field_errors([("/confirm", why)])
 
 
 async def operation(call: HandlerCall) -> Reply:

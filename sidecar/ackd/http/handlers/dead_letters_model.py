@@ -59,10 +59,17 @@ class _Selection(Struct, forbid_unknown_fields=True, frozen=True):
     rate_per_s: Annotated[int, Meta(ge=1, le=RATE_MAX, description="The most a second.")] | None = (
         None
     )
+    confirm: Annotated[
+        Text,
+        Meta(
+            description="The subscription's name. A purge needs it, and a redrive without `ids`, "
+            "`filter` and `max`; a dry run does not."
+        ),
+    ] = ""
 
 
 class RedriveBody(_Selection, frozen=True):
-    """Dead letters to deliver again. Without `ids` and `filter`: all of them."""
+    """Dead letters to deliver again. Without `ids`, `filter` and `max`: all, with `confirm`."""
 
     to: Annotated[
         Literal["group", "origin"],
@@ -84,6 +91,7 @@ class RedriveBody(_Selection, frozen=True):
             dry_run=self.dry_run,
             rate_per_s=self.rate_per_s,
             to=To(self.to),
+            confirm=self.confirm,
             set_headers=tuple(self.set_headers.items()),
             remove_headers=tuple(self.remove_headers),
         )
@@ -91,8 +99,6 @@ class RedriveBody(_Selection, frozen=True):
 
 class PurgeBody(_Selection, frozen=True):
     """Dead letters to forget. Without `ids` and `filter`: all of them."""
-
-    confirm: Annotated[Text, Meta(description="The subscription's name; not for a dry run.")] = ""
 
     def request(self) -> DeadRequest:
         return DeadRequest(

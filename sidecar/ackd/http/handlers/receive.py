@@ -16,8 +16,8 @@ import orjson
 from ackd.api.messages import Received, ReceiveRequest, SettleItem, SettleResult
 from ackd.errors import AckdError, DrainingError
 from ackd.http.formats import cloudevents, delivery_json, raw
-from ackd.http.formats.decode import BodyDecoder
-from ackd.http.formats.model import ReceiveBody
+from ackd.http.formats.decode import BodyDecoder, WrongItems
+from ackd.http.formats.model import Item, ReceiveBody
 from ackd.http.formats.negotiation import (
     CE_BATCH,
     CE_JSON,
@@ -28,7 +28,7 @@ from ackd.http.formats.negotiation import (
     prefers_binary_event,
 )
 from ackd.http.formats.problems import field_errors
-from ackd.http.handlers.settle import RETRY_AFTER, raise_if_all_away, settle_items
+from ackd.http.handlers.settle import RETRY_AFTER, raise_if_all_away, settle_items, with_wrong
 from ackd.http.server.app import json_only
 from ackd.http.server.kept import Kept
 from ackd.http.server.limits import ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX
@@ -46,6 +46,7 @@ T = TypeVar("T")
 
 _RECEIVE = BodyDecoder(ReceiveBody)
 _DEFAULTS = ReceiveBody()
+NO_WRONG: WrongItems = {}
 
 
 async def receive(call: HandlerCall) -> Reply:
@@ -54,24 +55,28 @@ async def receive(call: HandlerCall) -> Reply:
     name = call.params[0]
     encoder = service.encoder(name)
     form = FORMS.choose(call.header("Accept"))
-    body = _DEFAULTS
+    body, wrong = _DEFAULTS, NO_WRONG
     if call.body:
         json_only(call)
-        body = _RECEIVE.decode(call.body)
+        body, wrong = _RECEIVE.decode_items(call.body, "settle", Item)
         _check(call, body)
     if body.settle is None:
         received = await _wait(call, name, _request(call, body, form))
+        received.wait_ms_max = _cut_to_ms(call, body)
         _keep(call, name, body, received)
         return _answer(call, form, encoder, received, None)
-    if form != JSON and len(body.settle) > HEADER_SETTLE_MAX:
+    if form != JSON and len(body.settle) + len(wrong) > HEADER_SETTLE_MAX:
         why = f"At most {HEADER_SETTLE_MAX} items with {form}."
         raise field_errors([("/settle", why)])
-    items = settle_items(service, body.settle)
+    items = settle_items(service, body.settle, wrong)
     request = _request(call, body, form)
     results, outcome = await _settle_and_wait(call, items, name, request)
+    if results:  # else the client has gone
+        with_wrong(results, wrong)
     raise_if_all_away(results)
     if isinstance(outcome, AckdError):
         return _settled_only(call, form, encoder, results, outcome)
+    outcome.wait_ms_max = _cut_to_ms(call, body)
     _keep(call, name, body, outcome)
     return _answer(call, form, encoder, outcome, results)
 
@@ -98,14 +103,24 @@ def _keep(call: HandlerCall, name: str, body: ReceiveBody, received: Received) -
         kept.add(name, received.messages)
 
 
+def _wait_ms(call: HandlerCall, body: ReceiveBody) -> int:
+    """Return how long the request asks to wait."""
+    if body.wait_ms is not None:
+        return body.wait_ms
+    return preferred_wait_ms(call.request.headers.get("Prefer")) or 0
+
+
+def _cut_to_ms(call: HandlerCall, body: ReceiveBody) -> int | None:
+    """Return the longest wait here if the request asks for a longer one."""
+    most = call.service.settings.wait_ms_max
+    return most if _wait_ms(call, body) > most else None
+
+
 def _request(call: HandlerCall, body: ReceiveBody, form: str) -> ReceiveRequest:
     settings = call.service.settings
-    wait_ms = body.wait_ms
-    if wait_ms is None:
-        wait_ms = preferred_wait_ms(call.request.headers.get("Prefer")) or 0
     return ReceiveRequest(
         max=1 if form in ONE else min(body.max, settings.receive_max),
-        wait_ms=min(wait_ms, settings.wait_ms_max),
+        wait_ms=min(_wait_ms(call, body), settings.wait_ms_max),
         lease_ms=body.lease_ms,
         bytes_max=min(body.bytes_max or ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX),
         attempt_id=body.attempt_id,
@@ -226,6 +241,8 @@ def _headers(received: Received) -> raw.HeaderPairs:
         headers.append(("Ackd-Limited-By", raw.one_line(received.limited_by)))
     if received.paused is not None:
         headers.append(("Ackd-Paused", raw.one_line(str(received.paused.get("reason", "")))))
+    if received.wait_ms_max is not None:
+        headers.append(("Ackd-Wait-Ms-Max", str(received.wait_ms_max)))
     return headers
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 from ackd.api.messages import SettleItem, SettleResult, SettleVerb, Status
 from ackd.errors import BadLeaseTokenError, LeaseLostError, StoreError
 from ackd.http.formats import delivery_json
-from ackd.http.formats.decode import BodyDecoder
+from ackd.http.formats.decode import BodyDecoder, WrongItems
 from ackd.http.formats.model import OPTIONS, Item, SettleBody
 from ackd.http.formats.problems import field_errors
 from ackd.http.server.app import json_only
@@ -29,12 +29,21 @@ RETRY_AFTER = ("Retry-After", "1")
 _SETTLE = BodyDecoder(SettleBody)
 
 
-def settle_items(service: Service, items: Sequence[Item]) -> list[SettleItem]:
-    """Make the engine's items of the request's. Raises BadParameterError if there are too many."""
+def settle_items(service: Service, items: Sequence[Item], wrong: WrongItems) -> list[SettleItem]:
+    """Make the engine's items of the request's good ones. Raises BadParameterError if there are
+    too many, `wrong` ones included.
+    """
     most = service.settings.settle_max
-    if len(items) > most:
+    if len(items) + len(wrong) > most:
         raise field_errors([("/items", f"At most {most} items in one request.")])
     return [item.item() for item in items]
+
+
+def with_wrong(results: list[SettleResult], wrong: WrongItems) -> list[SettleResult]:
+    """Put `invalid` results at the places of wrong items, so that each item has its own."""
+    for place in sorted(wrong):
+        results.insert(place, SettleResult(Status.INVALID, error=wrong[place]))
+    return results
 
 
 def raise_if_all_away(results: Sequence[SettleResult]) -> bool:
@@ -48,8 +57,9 @@ def raise_if_all_away(results: Sequence[SettleResult]) -> bool:
 async def settle(call: HandlerCall) -> Reply:
     """POST /v1/settle."""
     json_only(call)
-    body = _SETTLE.decode(call.body)
-    results = await call.service.engine.settle(settle_items(call.service, body.items))
+    body, wrong = _SETTLE.decode_items(call.body, "items", Item)
+    items = settle_items(call.service, body.items, wrong)
+    results = with_wrong(await call.service.engine.settle(items), wrong)
     away = raise_if_all_away(results)
     return Reply(delivery_json.results(results), headers=(RETRY_AFTER,) if away else ())
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 
 from ackd.errors import (
@@ -28,6 +28,7 @@ from ackd.errors import (
     ForbiddenError,
     ForeignHostError,
     MethodNotAllowedError,
+    NotFoundError,
     PressureError,
     RequestTimeoutError,
     StartingError,
@@ -52,6 +53,11 @@ OPEN_TO_PAGES = frozenset({"health", "documents"})
 SITES = frozenset({"none", "same-origin"})
 """Requests for an address that somebody typed, and requests of pages that this port served."""
 NAMES_KEPT = 64
+SETTINGS_OF_PORTS: Mapping[Port, str] = {
+    "data": "server.listen",
+    "admin": "server.admin_listen",
+}
+"""The setting with each port's address. Everything on the health port is on the admin port, too."""
 STREAM_HEADER = "Ackd-Worker"
 
 
@@ -130,6 +136,11 @@ class App:
         # Refuses web pages if there is no token. The listener sets the host names.
         self.pages = Pages()
         self.router = Router(route for route in routes if port in route.ports)
+        self._others = {
+            other: Router(route for route in routes if other in route.ports)
+            for other in SETTINGS_OF_PORTS
+            if other != port
+        }
         self.server = Server(self.handle, limits)
         self._counted: dict[tuple[str, str, int], int] = {}
         service.metrics.before_scrape(self._fill_metrics)
@@ -144,7 +155,7 @@ class App:
             if self.token.open:
                 self.pages.check_host(request)
             path, _, query = request.path.partition("?")
-            route, params = self.router.find(request.method, path)
+            route, params = self._find(request.method, path)
             if not route.open:
                 self._admit(request, route)
             call = HandlerCall(self.service, request, params, query)
@@ -169,6 +180,23 @@ class App:
                 self.limits.bodies.give(call.held)
         self._count(request.method, route, reply.status, loop.time() - start_s)
         return reply
+
+    def _find(self, method: str, path: str) -> tuple[Route, Sequence[str]]:
+        """Find the route. Raises NotFoundError, MethodNotAllowedError; they name the port that
+        serves this method of the address, if another one does.
+        """
+        try:
+            return self.router.find(method, path)
+        except (NotFoundError, MethodNotAllowedError) as error:
+            for port, router in self._others.items():
+                if router.has(method, path):
+                    setting = SETTINGS_OF_PORTS[port]
+                    error.detail += (
+                        f" The {port} port (setting `{setting}`) serves {method} {path};"
+                        f" this is the {self.port} port."
+                    )
+                    error.facts["port"] = port
+            raise
 
     def _admit(self, request: Request, route: Route) -> None:
         """Check that the caller may use this route now. Raises UnauthorizedError, ForbiddenError,

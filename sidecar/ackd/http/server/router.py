@@ -116,3 +116,11 @@ class Router:
             allow = sorted(node.methods) + (["HEAD"] if "GET" in node.methods else [])
             raise MethodNotAllowedError(f"{path} takes {', '.join(allow)}.", allow=allow)
         return route, found
+
+    def has(self, method: str, path: str) -> bool:
+        """Whether there is a route for this method of this address."""
+        try:
+            self.find(method, path)
+        except (NotFoundError, MethodNotAllowedError):
+            return False
+        return True
