@@ -5,17 +5,19 @@ from collections.abc import Iterable, Iterator
 
 from tests.tidy.sources import Source
 
-MODULE = "ackd.telemetry.metrics"
-MAKERS = ("_counter", "_gauge", "_histogram")
+MODULES = ("ackd.telemetry.metrics", "ackd.telemetry.publishing_metrics")
+MAKERS = ("counter", "gauge", "histogram")
+HOLDERS = ("metrics", "metrics.publishing")
+"""How an expression ends that has a family as its attribute."""
 
 
 def unfed_metrics(sources: Iterable[Source]) -> Iterator[str]:
-    """Families of `Metrics` of which the product takes no series (`metrics.family.at(...)`)."""
+    """Families of the catalogue of which the product takes no series (`metrics.family.at(...)`)."""
     everything = [source for source in sources if source.shipped]
     families: dict[str, Source] = {}
     fed: set[str] = set()
     for source in everything:
-        if source.module == MODULE:
+        if source.module in MODULES:
             families |= dict.fromkeys(_made(source.tree), source)
         fed.update(_fed(source))
     for name, source in families.items():
@@ -24,7 +26,7 @@ def unfed_metrics(sources: Iterable[Source]) -> Iterator[str]:
 
 
 def _made(tree: ast.Module) -> Iterator[str]:
-    """Names of the attributes that hold a family: `self.name = self._counter(...)`."""
+    """Names of the attributes that hold a family: `self.name = made.counter(...)`."""
     for node in ast.walk(tree):
         match node:
             case ast.Assign([ast.Attribute(attr=name)], ast.Call(ast.Attribute(attr=maker))):
@@ -36,12 +38,12 @@ def _made(tree: ast.Module) -> Iterator[str]:
 
 def _fed(source: Source) -> Iterator[str]:
     """`metrics.name.at(...)`, whatever the expression before `metrics` is."""
-    own = ("self",) if source.module == MODULE else ()
+    own = ("self",) if source.module in MODULES else ()
     for node in ast.walk(source.tree):
         match node:
             case ast.Call(ast.Attribute(ast.Attribute(holder, name), "at")):
                 text = ast.unparse(holder)
-                if text in own or text.endswith("metrics"):
+                if text in own or text.endswith(HOLDERS):
                     yield name
             case _:
                 pass

@@ -11,6 +11,7 @@ from tests.tidy.closed_core import ledger_is_closed
 from tests.tidy.dependence import circles, dependence, package_circles
 from tests.tidy.feeding import unfed_metrics
 from tests.tidy.file_names import CONCEPTS, file_names, file_names_needlessly_shared
+from tests.tidy.inheritance import inheritance, inheritance_needlessly_named
 from tests.tidy.lua import lua_bare_index, lua_function_size
 from tests.tidy.old_words import lua_old_words, old_words
 from tests.tidy.reach_throughs import (
@@ -36,6 +37,7 @@ SOURCE_CHECKS: list[Check] = [
     checks.class_names,
     checks.class_size,
     file_names,
+    inheritance,
     unfed_metrics,
     ledger_is_closed,
     reach_throughs,
@@ -45,8 +47,8 @@ SOURCE_CHECKS: list[Check] = [
 METRICS = '''"""."""
 class Metrics:
     def __init__(self) -> None:
-        self.things = self._counter("ackd_things", "Things.", ())
-        self.lines = self._counter("ackd_lines", "Lines.", ())
+        self.things = made.counter("ackd_things", "Things.", ())
+        self.lines = made.counter("ackd_lines", "Lines.", ())
     def render(self) -> None:
         self.lines.at().inc()
 '''
@@ -61,7 +63,11 @@ CLEAN = {
     "sidecar/ackd/telemetry/metrics.py": METRICS,
     "adapters/ackd_adapters/kafka/part.py": '"""Part."""\nimport confluent_kafka\n'
     "class Part: ...\nclass Member: ...\n",
-    "adapters/ackd_adapters/local/member.py": '"""Member."""\nclass Member: ...\n',
+    "adapters/ackd_adapters/local/member.py": '"""Member."""\nclass Member: ...\n'
+    "class AwayError(OSError): ...\nclass GoneError(AwayError): ...\n"
+    "class Asking(abc.ABC):\n    @abc.abstractmethod\n    def f(self) -> None: ...\n"
+    "class Answering(Asking): ...\n"
+    "class Lines(logging.Handler): ...\n",
     "adapters/ackd_adapters/local/__init__.py": '"""Local."""\nfrom . import member\n',
     "adapters/ackd_adapters/kafka/__init__.py": '"""Kafka."""\nfrom . import part\n',
     "tests/test_a.py": '"""Tests."""\n\n\ndef test_a() -> None:\n    assert True\n',
@@ -264,6 +270,15 @@ PLANTED: list[tuple[Check, str, str]] = [
     (checks.class_size, "sidecar/ackd/core/a.py", many_attributes(14, lifted="attributes=13 -- a")),
     (checks.class_size, "sidecar/ackd/core/a.py", many_attributes(12, lifted="attributes=13 -- a")),
     (checks.class_size, "sidecar/ackd/core/a.py", many_fields(13, "    def f(self) -> None: ...")),
+    *(
+        (inheritance, "sidecar/ackd/core/a.py", f'"""."""\n{text}')
+        for text in (
+            "class Base:\n    def f(self) -> None: ...\nclass Used(Base): ...\n",
+            "class Base(ABC):\n    def f(self) -> None: ...\nclass Used(Base): ...\n",
+            "class Used(outside.Base[int]): ...\n",
+            "class Used(Protocol, outside.Base): ...\n",
+        )
+    ),
     (checks.class_names, "sidecar/ackd/core/a.py", '"""."""\nclass Metrics:\n    x = 1\n'),
     (checks.class_names, "adapters/ackd_adapters/local/a.py", '"""."""\nclass Metrics: ...\n'),
     (checks.class_names, "adapters/ackd_adapters/local/a.py", '"""."""\nclass Part: ...\n'),
@@ -446,6 +461,15 @@ def test_files_of_one_concept_may_have_one_name(tmp_path: Path) -> None:
     unused = [*file_names_needlessly_shared(read_sources(house))]
     assert len(unused) == len(CONCEPTS) - 1
     assert not [each for each in unused if each.startswith("outbox:")]
+
+
+def test_a_base_that_nobody_has_need_not_be_named(tmp_path: Path) -> None:
+    text = '"""."""\nclass Worker(Protocol): ...\nclass Some(Worker): ...\n'
+    house = build(tmp_path, ("sidecar/ackd/core/a.py", text))
+    found = [*inheritance_needlessly_named(read_sources(house))]
+    assert "Ledger: no class inherits from it" in found
+    assert "Worker: any class may inherit from it" in found
+    assert not [each for each in found if each.startswith("logging.Handler:")]
 
 
 def test_dead_module_is_found(tmp_path: Path) -> None:

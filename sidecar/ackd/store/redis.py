@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Protocol, cast
 
 from ackd.core.ids import LedgerKey
+from ackd.core.rate_bucket import TokensTaken
 from ackd.core.record.protocol import (
     CallStatus,
     MessageTexts,
@@ -25,16 +26,18 @@ from ackd.core.record.protocol import (
 from ackd.errors import StoreCallError, StoreDataError, StoreError
 from ackd.ports import Condition, Members
 from ackd.store import codec
-from ackd.store.answers import checked, moving, replies
-from ackd.store.away import Away
+from ackd.store.answers import moving, replies
 from ackd.store.connect import RUN_BYTES, Link
 from ackd.store.durable import Barrier, look
-from ackd.store.exchange import Answer, Command, ServerError
+from ackd.store.exchange import Answer, Command
 from ackd.store.flusher import PartlyError
 from ackd.store.keys import Keys
 from ackd.store.nodes import ElsewhereError, Node, Topology
-from ackd.store.scripts import APPLY, MEMBERS, OPEN, Script
-from ackd.store.small_values import TRIES, Ask, SmallValues
+from ackd.store.outbox import RedisOutboxes, RedisSeenKeys
+from ackd.store.places import RedisPlaces
+from ackd.store.scripts import APPLY, MEMBERS, OPEN
+from ackd.store.server_calls import TRIES, ServerCalls
+from ackd.store.small_values import SmallValues
 
 LOG = logging.getLogger("ackd.store")
 LOOK_EVERY_S = 10.0
@@ -52,7 +55,7 @@ class Supervisor(Protocol):
         """Stop the embedded server cleanly, within a bounded time. Never raises."""
 
 
-class RedisStore(SmallValues):
+class RedisStore:
     """`ackd.ports.Store` on servers. Made by `ackd.store.build`."""
 
     def __init__(
@@ -62,19 +65,22 @@ class RedisStore(SmallValues):
         barrier: Barrier,
         supervisor: Supervisor | None = None,
     ) -> None:
-        self.topology = self._topology = topology
+        self.topology = topology
         self.keys = keys
-        super().__init__(keys)
         self._barrier = barrier
+        self._calls = calls = ServerCalls(topology, barrier)
+        self._values = SmallValues(keys, calls)
+        self.outboxes = RedisOutboxes(keys, calls.run_script)
+        self.seen_keys = RedisSeenKeys(keys, calls.run_script)
+        self.places = RedisPlaces(keys, calls.run_script)
         self._supervisor = supervisor
         self._conditions: list[Condition] = []
-        self._away = Away()
         self._looked_s = 0.0
 
     @property
     def run(self) -> str:
         """The runs of all servers as one text; empty while none is connected."""
-        nodes = self._topology.nodes()
+        nodes = self.topology.nodes()
         if not any(node.connected for node in nodes):
             return ""
         runs = [node.run for node in nodes]
@@ -85,34 +91,34 @@ class RedisStore(SmallValues):
     async def start(self) -> None:
         """Connect to every server, and check its configuration."""
         try:
-            await self._topology.start()
-            for node in self._topology.nodes():
+            await self.topology.start()
+            for node in self.topology.nodes():
                 await node.flush_link()
             await self._look()
         except StoreError as error:
-            self._note(error)
+            self._calls.note(error)
             raise
 
     # --- calls
 
     async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         """Send one flush. Raises PartlyError if only some of its calls succeeded."""
-        names = [self._keys.ledger(call.key) for call in calls]
-        if self._topology.together:
+        names = [self.keys.ledger(call.key) for call in calls]
+        if self.topology.together:
             try:
-                answers = await self._flush(self._topology.node(""), names, calls)
+                answers = await self._flush(self.topology.node(""), names, calls)
             except StoreCallError:
                 raise  # nothing was sent, so it says nothing about the server
             except StoreError as error:
-                self._note(error)
+                self._calls.note(error)
                 raise
         else:
             answers = await self._by_node(calls, names)
         failed = [answer for answer in answers if isinstance(answer, StoreError)]
         lost = [error for error in failed if not isinstance(error, StoreCallError)]
-        if lost or (self._away and not failed):
+        if lost or (self._calls.away and not failed):
             wrote = any(isinstance(a, RecordReply) and a.verdict is CallStatus.OK for a in answers)
-            self._note(lost[0] if lost else None, wrote=wrote)
+            self._calls.note(lost[0] if lost else None, wrote=wrote)
         if not failed:
             return cast("list[RecordReply]", answers)
         if len(failed) == len(calls) and len({type(error) for error in failed}) == 1:
@@ -128,7 +134,7 @@ class RedisStore(SmallValues):
         for _ in range(TRIES):
             await self._spread(calls, names, pending, answers)
             pending = [i for i in pending if isinstance(answers[i], ElsewhereError)]
-            if not pending or not await self._moved():
+            if not pending or not await self._calls.map_moved():
                 break
         return answers
 
@@ -143,7 +149,7 @@ class RedisStore(SmallValues):
         groups: dict[Node, list[int]] = {}
         for index in pending:
             try:
-                groups.setdefault(self._topology.node(names[index]), []).append(index)
+                groups.setdefault(self.topology.node(names[index]), []).append(index)
             except StoreError as error:
                 answers[index] = ElsewhereError(error.detail)
 
@@ -173,7 +179,7 @@ class RedisStore(SmallValues):
         """Send all calls as one script call, unless their keys may be in different hash slots."""
         link = await node.flush_link()
         run = node.run.encode()
-        most = CALLS_MAX if self._topology.together else 1
+        most = CALLS_MAX if self.topology.together else 1
         sizes: list[int] = []
         commands: list[Command] = []
         for start in range(0, len(calls), most):
@@ -187,7 +193,7 @@ class RedisStore(SmallValues):
             ]
             commands.append(("EVALSHA", APPLY.sha, len(keys), *keys, *args))
             sizes.append(len(keys))
-        answers = await self._ask(link, commands, [APPLY] * len(commands), by_replica=False)
+        answers = await self._calls.ask(link, commands, [APPLY] * len(commands), by_replica=False)
         got: list[RecordReply | StoreError] = []
         for answer, size in zip(answers, sizes, strict=True):
             got += replies(answer, size)
@@ -195,103 +201,31 @@ class RedisStore(SmallValues):
             await link.close()
         return got
 
-    async def _ask(
-        self,
-        link: Link,
-        commands: Sequence[Command],
-        scripts: Sequence[Script],
-        *,
-        by_replica: bool,
-    ) -> list[Answer | StoreError]:
-        """Send commands, then the barrier; load scripts that the server lacks, and repeat."""
-        if link.server is None:
-            raise StoreError("not connected")
-        barrier = self._barrier.commands(link.server, by_replica=by_replica)
-        got = await link.ask([*commands, *barrier])
-        short = self._barrier.shortfall(barrier, got[len(commands) :])
-        answers = [checked(answer, short) for answer in got[: len(commands)]]
-        unknown = [
-            i
-            for i, a in enumerate(got[: len(commands)])
-            if isinstance(a, ServerError) and a.code == "NOSCRIPT"
-        ]
-        if unknown:
-            sources = dict.fromkeys(scripts[i] for i in unknown)
-            again: list[Command] = [("SCRIPT", "LOAD", script.source) for script in sources]
-            again += [commands[i] for i in unknown]
-            got = (await link.ask([*again, *barrier]))[len(sources) :]
-            short = self._barrier.shortfall(barrier, got[len(unknown) :])
-            for index, answer in zip(unknown, got, strict=False):
-                answers[index] = checked(answer, short)
-        return answers
-
     async def open(self, request: Open) -> Snapshot:
         """Take or re-read a record, on the connection that flushes do not use."""
-        name = self._keys.ledger(request.key)
+        name = self.keys.ledger(request.key)
 
         async def ask(node: Node, link: Link) -> Answer:
             packed = codec.encode_open(request, node.run.encode())
             command = ("EVALSHA", OPEN.sha, 1, name, packed)
-            return await self._one(node, link, command, OPEN, ownership=True)
+            return await self._calls.ask_one(node, link, command, OPEN, ownership=True)
 
-        snapshot, rest = codec.decode_head(await self._on(name, ask))
+        snapshot, rest = codec.decode_head(await self._calls.ask_node_of(name, ask))
         for slots in rest:
             snapshot.slots += slots
             await asyncio.sleep(0)
         return snapshot
 
     async def texts(self, key: LedgerKey, offsets: Sequence[int]) -> list[MessageTexts | None]:
-        name = self._keys.texts(key)
+        name = self.keys.texts(key)
 
         async def ask(node: Node, link: Link) -> Answer:
-            return await self._one(node, link, ("HMGET", name, *offsets), APPLY)
+            return await self._calls.ask_one(node, link, ("HMGET", name, *offsets), APPLY)
 
-        answer = await self._on(name, ask)
+        answer = await self._calls.ask_node_of(name, ask)
         if not isinstance(answer, list):
             raise StoreDataError("the texts of a partition can't be read")
         return [None if each is None else codec.decode_texts(each) for each in answer]
-
-    async def _on(self, name: str, ask: Ask, *, wrote: bool = False) -> Answer:
-        """Ask the node of a key, and again if the key turns out to be elsewhere. `wrote`: an answer
-        proves that the server takes writes.
-        """
-        error: StoreError = ElsewhereError()
-        for _ in range(TRIES):
-            try:
-                node = self._topology.node(name)
-                async with node.aux_link() as link:
-                    answer = await ask(node, link)
-            except ElsewhereError as elsewhere:
-                error = elsewhere
-                if not await self._moved():
-                    break
-            except StoreError as other:
-                error = other
-                break
-            else:
-                self._note(None, wrote=wrote)
-                return answer
-        self._note(error)
-        raise error
-
-    async def _one(
-        self,
-        node: Node,
-        link: Link,
-        command: Command,
-        script: Script,
-        *,
-        ownership: bool = False,
-    ) -> Answer:
-        answers = await self._ask(
-            link, [command], [script], by_replica=ownership and node.had_replicas
-        )
-        answer = answers[0]
-        if isinstance(answer, StoreError):
-            if moving(answer):
-                await link.close()
-            raise answer
-        return answer
 
     # --- members
 
@@ -317,19 +251,45 @@ class RedisStore(SmallValues):
     async def _members(
         self, subscription: str, what: str, name: str, boot: int, entry: bytes = b""
     ) -> Answer:
-        key = self._keys.members(subscription)
+        key = self.keys.members(subscription)
 
         async def ask(node: Node, link: Link) -> Answer:
             command = ("EVALSHA", MEMBERS.sha, 1, key, what, name, boot, entry)
-            return await self._one(node, link, command, MEMBERS, ownership=True)
+            return await self._calls.ask_one(node, link, command, MEMBERS, ownership=True)
 
-        return await self._on(key, ask, wrote=what == "heartbeat")
+        return await self._calls.ask_node_of(key, ask, wrote=what == "heartbeat")
+
+    # --- small values
+
+    async def set_live(self, subscription: str, expected: bytes, value: bytes) -> bytes:
+        return await self._values.set_live(subscription, expected, value)
+
+    async def take(
+        self, subscription: str, wanted: int, rate_per_s: float, burst: int
+    ) -> TokensTaken:
+        """Take tokens by the server's clock. If the answer is lost, so are the tokens."""
+        return await self._values.take(subscription, wanted, rate_per_s, burst)
+
+    async def get(self, name: str) -> bytes | None:
+        return await self._values.get(name)
+
+    async def put(self, name: str, value: bytes, ttl_ms: int | None = None) -> None:
+        await self._values.put(name, value, ttl_ms)
+
+    async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
+        return await self._values.put_new(name, value, ttl_ms)
+
+    async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
+        return await self._values.swap(name, expected, value)
+
+    async def delete(self, name: str) -> None:
+        await self._values.delete(name)
 
     # --- health
 
     def conditions(self) -> list[Condition]:
         """Return what the last look found: connection, configuration, embedded server."""
-        found = [] if self._away.condition is None else [self._away.condition]
+        found = [] if self._calls.away.condition is None else [self._calls.away.condition]
         if self._supervisor is not None:
             found += self._supervisor.conditions()
         return found + self._conditions
@@ -337,7 +297,7 @@ class RedisStore(SmallValues):
     async def _look(self) -> None:
         """Ask each server which promises its configuration breaks, and whether it restarted."""
         found: dict[str, Condition] = {}
-        for node in self._topology.nodes():
+        for node in self.topology.nodes():
             async with node.aux_link() as link:
                 run = node.run
                 for condition in await look(link, self._barrier):
@@ -347,23 +307,9 @@ class RedisStore(SmallValues):
         self._conditions = list(found.values())
         self._looked_s = asyncio.get_running_loop().time()
 
-    def _note(self, error: StoreError | None, *, wrote: bool = False) -> None:
-        if error is None:
-            self._away.answered(wrote=wrote)
-        else:
-            self._away.failed(error)
-
-    async def _moved(self) -> bool:
-        """Read the cluster's map again; True if a repeat may succeed."""
-        try:
-            return await self._topology.moved()
-        except StoreError as error:
-            LOG.warning("the cluster's map can't be read: %s", error.detail)
-            return False
-
     async def close(self) -> None:
         """Disconnect and stop an embedded server."""
-        for node in self._topology.nodes():
+        for node in self.topology.nodes():
             await node.close()
         if self._supervisor is not None:
             await self._supervisor.stop()

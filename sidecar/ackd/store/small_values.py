@@ -2,57 +2,22 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
-
 from ackd.core.rate_bucket import TokensTaken
 from ackd.errors import StoreDataError, StoreError
 from ackd.store.connect import Link
-from ackd.store.exchange import Answer, Command
+from ackd.store.exchange import Answer
 from ackd.store.keys import Keys
 from ackd.store.nodes import Node
-from ackd.store.outbox import RedisOutboxes, RedisSeenKeys
-from ackd.store.places import RedisPlaces
-from ackd.store.scripts import APPLY, FLOW, OUTBOX, Script
-
-TRIES = 3
-
-Ask = Callable[[Node, Link], Awaitable[Answer]]
+from ackd.store.scripts import APPLY, FLOW
+from ackd.store.server_calls import TRIES, ServerCalls
 
 
-class SmallValues(ABC):
-    """The part of `RedisStore` that is not about records and members."""
+class SmallValues:
+    """Reads and writes them; each method is one of `ackd.ports.Store`."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, calls: ServerCalls) -> None:
         self._keys = keys
-        self.outboxes = RedisOutboxes(keys, self._script)
-        self.seen_keys = RedisSeenKeys(keys, self._script)
-        self.places = RedisPlaces(keys, self._script)
-
-    async def _script(self, key: str, script: Script, words: Sequence[str | bytes | int]) -> Answer:
-        """Run a script on one key; an outbox also gets its server's run."""
-        outbox = script is OUTBOX
-
-        async def ask(node: Node, link: Link) -> Answer:
-            command = ("EVALSHA", script.sha, 1, key, *words, *((node.run,) if outbox else ()))
-            return await self._one(node, link, command, script, ownership=outbox)
-
-        return await self._on(key, ask)
-
-    @abstractmethod
-    async def _on(self, name: str, ask: Ask) -> Answer:
-        """Ask the node of a key."""
-
-    @abstractmethod
-    async def _one(
-        self,
-        node: Node,
-        link: Link,
-        command: Command,
-        script: Script,
-        *,
-        ownership: bool = False,
-    ) -> Answer: ...
+        self._calls = calls
 
     # --- live settings and the rate
 
@@ -76,9 +41,9 @@ class SmallValues(ABC):
     ) -> Answer:
         async def ask(node: Node, link: Link) -> Answer:
             command = ("EVALSHA", FLOW.sha, 1, key, what, *words)
-            return await self._one(node, link, command, FLOW, ownership=ownership)
+            return await self._calls.ask_one(node, link, command, FLOW, ownership=ownership)
 
-        return await self._on(key, ask)
+        return await self._calls.ask_node_of(key, ask)
 
     # --- small values
 
@@ -118,9 +83,9 @@ class SmallValues(ABC):
         key = self._keys.value(name)
 
         async def ask(node: Node, link: Link) -> Answer:
-            return await self._one(node, link, (verb, key, *words), APPLY)
+            return await self._calls.ask_one(node, link, (verb, key, *words), APPLY)
 
-        return await self._on(key, ask)
+        return await self._calls.ask_node_of(key, ask)
 
 
 def _ttl(ttl_ms: int | None) -> tuple[str | int, ...]:

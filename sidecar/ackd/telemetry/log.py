@@ -37,6 +37,7 @@ STARS = "***"
 # Chatty below a warning; `debug` shows them.
 QUIET = ("asyncio", "aiohttp", "redis", "urllib3")
 
+_TRACEBACKS = logging.Formatter()
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _PATTERNS = (
     (re.compile(r"(?<=://)[^/@\s]*@"), f"{STARS}@"),
@@ -125,61 +126,72 @@ class Repeats(logging.Filter):
         return True
 
 
-class _Formatter(logging.Formatter):
-    """The common part of both forms: time, redaction, extra fields."""
+class LogFields:
+    """Reads from a record what a line of either form shows, without secrets."""
 
     def __init__(self, redactor: Redactor) -> None:
-        super().__init__()
         self._redactor = redactor
 
-    def _fields(self, record: logging.LogRecord) -> dict[str, object]:
+    def added(self, record: logging.LogRecord) -> dict[str, object]:
+        """Return the fields that the caller added to the record."""
         return {
             name: self._redactor.field(name, value)
             for name, value in vars(record).items()
             if name not in _PLAIN and not name.startswith("_")
         }
 
-    def _message(self, record: logging.LogRecord) -> str:
+    def message(self, record: logging.LogRecord) -> str:
         return self._redactor.short(record.getMessage())
 
-    def _failure(self, record: logging.LogRecord) -> str | None:
+    def failure(self, record: logging.LogRecord) -> str | None:
+        """Return the traceback, if the record has one."""
         if record.exc_text is None and record.exc_info:
-            record.exc_text = self.formatException(record.exc_info)
+            record.exc_text = _TRACEBACKS.formatException(record.exc_info)
         return None if record.exc_text is None else self._redactor.text(record.exc_text)
 
-    def _time(self, record: logging.LogRecord) -> str:
+    def time(self, record: logging.LogRecord) -> str:
+        """Return the time of the record, UTC, in ISO 8601 with milliseconds."""
         moment = datetime.fromtimestamp(record.created, UTC)
         return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class JsonLines(_Formatter):
+class JsonLines(logging.Formatter):
     """Writes one JSON object per line: time, level, logger, message, extra fields, failure."""
+
+    def __init__(self, fields: LogFields) -> None:
+        super().__init__()
+        self._fields = fields
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; it never has a line break inside."""
         line: dict[str, object] = {
-            "time": self._time(record),
+            "time": self._fields.time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": self._message(record),
+            "message": self._fields.message(record),
         }
-        for name, value in self._fields(record).items():
+        for name, value in self._fields.added(record).items():
             line.setdefault(name, value)
-        failure = self._failure(record)
+        failure = self._fields.failure(record)
         if failure is not None:
             line["failure"] = failure
         return json.dumps(line, ensure_ascii=False)
 
 
-class TextLines(_Formatter):
+class TextLines(logging.Formatter):
     """For people: `12:00:01.250 WARNING ackd.store: store is away url=...`."""
+
+    def __init__(self, fields: LogFields) -> None:
+        super().__init__()
+        self._fields = fields
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; a traceback follows on further lines."""
-        fields = "".join(f" {name}={value}" for name, value in self._fields(record).items())
-        message = self._message(record).replace("\n", "\n    ")
-        line = f"{self._time(record)[11:23]} {record.levelname:<7} {record.name}: {message}{fields}"
-        failure = self._failure(record)
+        of = self._fields
+        extra = "".join(f" {name}={value}" for name, value in of.added(record).items())
+        message = of.message(record).replace("\n", "\n    ")
+        line = f"{of.time(record)[11:23]} {record.levelname:<7} {record.name}: {message}{extra}"
+        failure = of.failure(record)
         return line if failure is None else f"{line}\n{failure}"
 
 
@@ -264,9 +276,10 @@ def set_up(
     `dropped` is told `repeated`, `slow-reader` or `malformed` for each line that is not written;
     by default they are counted in `DROPPED`.
     """
-    form = JsonLines if settings.log_format == "json" else TextLines
+    fields = LogFields(REDACTOR)
+    form = JsonLines(fields) if settings.log_format == "json" else TextLines(fields)
     writer = _Writer(sys.stderr if stream is None else stream)
-    writer.setFormatter(form(REDACTOR))
+    writer.setFormatter(form)
     lines: Lines = Queue(QUEUE_LINES_MAX)
     handler = _Queued(lines, dropped)
     handler.addFilter(Repeats(dropped))

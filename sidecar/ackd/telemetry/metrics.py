@@ -12,42 +12,31 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from prometheus_client import (
-    CollectorRegistry,
-    Gauge,
-    ProcessCollector,
-    disable_created_metrics,
-)
 from prometheus_client.exposition import choose_encoder
 
 from ackd.telemetry import log
-from ackd.telemetry.counter import Counter
-from ackd.telemetry.family import Family
-from ackd.telemetry.histogram import Histogram
-from ackd.telemetry.outbox_metrics import OutboxMetrics
+from ackd.telemetry.family_registry import AnyFamily, FamilyRegistry
+from ackd.telemetry.publishing_metrics import PublishingMetrics
 
-LATENCY_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
 
-# tidy: long-class lines=380 attributes=76 -- the catalogue: an attribute for each metric
-class Metrics(OutboxMetrics):
+# tidy: long-class lines=380 attributes=79 -- the catalogue: an attribute for each metric
+class Metrics:
     """All metrics of one ackd process, in a registry of their own."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry = CollectorRegistry(auto_describe=True)
-        ProcessCollector(registry=self.registry)
-        self._families: list[Family[Counter] | Family[Gauge] | Family[Histogram]] = []
+        self._made = FamilyRegistry()
+        self.registry = self._made.collectors
         self._log_dropped: dict[str, int] = defaultdict(int)
         self._before: list[Callable[[], None]] = []
         self._define_work()
-        self.define_publishing()
-        self.define_outbox()
-        self.define_dedup()
+        self.publishing = PublishingMetrics(self._made)
+        self._define_dedup()
         self._define_flow()
         self._define_long_work()
         self._define_progress()
+        self._define_window()
         self._define_copies()
         self._define_parts()
         self._define_peers()
@@ -56,197 +45,225 @@ class Metrics(OutboxMetrics):
     def _define_work(self) -> None:
         """What applications asked for and got."""
         of = "subscription"
-        self.receives = self._counter(
+        self.receives = self._made.counter(
             "ackd_receives",
             "Receive calls, by outcome: messages, empty, replayed, cancelled, error.",
             (of, "outcome"),
         )
-        self.receive_wait = self._histogram(
+        self.receive_wait = self._made.histogram(
             "ackd_receive_wait_seconds", "How long a receive waited for its first message.", (of,)
         )
-        self.waiters = self._gauge("ackd_waiters", "Receive calls that are waiting now.", (of,))
-        self.streams = self._gauge("ackd_streams", "Streams that are open now.", (of,))
-        self.deliveries = self._counter(
+        self.waiters = self._made.gauge(
+            "ackd_waiters", "Receive calls that are waiting now.", (of,)
+        )
+        self.streams = self._made.gauge("ackd_streams", "Streams that are open now.", (of,))
+        self.deliveries = self._made.counter(
             "ackd_deliveries", "Messages delivered under a lease: first, or again.", (of, "kind")
         )
-        self.delivered_bytes = self._counter(
+        self.delivered_bytes = self._made.counter(
             "ackd_delivered_bytes", "Bytes of key, value and headers delivered.", (of,)
         )
-        self.settles = self._counter(
+        self.settles = self._made.counter(
             "ackd_settles",
             "Settled items, by verb and result.",
             (of, "do", "status"),
         )
-        self.late_acks = self._counter(
+        self.late_acks = self._made.counter(
             "ackd_late_acks",
             "Acks that came after the deadline and still counted: leases are too short.",
             (of,),
         )
-        self.lost_settles = self._counter(
+        self.lost_settles = self._made.counter(
             "ackd_lost_settles",
             "Settles that came too late: the message went on without them. That work was wasted.",
             (of, "do"),
         )
-        self.lease_expiries = self._counter(
+        self.lease_expiries = self._made.counter(
             "ackd_lease_expiries", "Leases that expired without a settle.", (of,)
         )
-        self.deadline_lateness = self._histogram(
+        self.deadline_lateness = self._made.histogram(
             "ackd_deadline_lateness_seconds",
             "How long after its deadline an expired message could be delivered again (I4).",
             (of,),
         )
-        self.push_calls = self._counter(
+        self.push_calls = self._made.counter(
             "ackd_push_calls",
             "Calls of the application, by result: ack, items, kept, retry, dead, "
             "pressure, timeout, broken, lost, unreachable.",
             (of, "outcome"),
         )
-        self.push_seconds = self._histogram(
+        self.push_seconds = self._made.histogram(
             "ackd_push_seconds", "How long a call of the application took.", (of,)
         )
-        self.push_running = self._gauge(
+        self.push_running = self._made.gauge(
             "ackd_push_running", "Calls of the application that are under way.", (of,)
         )
-        self.push_breaker_open = self._gauge(
+        self.push_breaker_open = self._made.gauge(
             "ackd_push_breaker_open",
             "1 while the application can't be reached and nothing is sent. Alert on it.",
             (of,),
         )
 
+    def _define_dedup(self) -> None:
+        """Repeats that deduplication settled without delivery."""
+        of = "subscription"
+        self.dedup_repeats = self._made.counter(
+            "ackd_dedup_repeats",
+            "Messages settled without delivery: their deduplication key was acked before.",
+            (of,),
+        )
+        self.dedup_skipped = self._made.counter(
+            "ackd_dedup_skipped",
+            "Messages for which a repeat may slip through, by why: store (it did not answer), full "
+            "(no room), forgotten (the body was gone at the ack).",
+            (of, "reason"),
+        )
+
     def _define_flow(self) -> None:
         """What holds work back on purpose."""
         of = "subscription"
-        self.paused = self._gauge(
+        self.paused = self._made.gauge(
             "ackd_paused", "1 while an operator has paused the subscription.", (of,)
         )
-        self.rate_waits = self._counter(
+        self.rate_waits = self._made.counter(
             "ackd_rate_waits", "Times that the shared rate had less than was asked for.", (of,)
         )
 
     def _define_long_work(self) -> None:
         """Work that takes long, and applications that fail."""
         of = "subscription"
-        self.notes = self._counter("ackd_notes", "Progress notes written with an extend.", (of,))
-        self.notes_dropped = self._counter(
+        self.notes = self._made.counter(
+            "ackd_notes", "Progress notes written with an extend.", (of,)
+        )
+        self.notes_dropped = self._made.counter(
             "ackd_notes_dropped",
             "Messages whose notes and failure reasons were dropped because of notes_bytes_max, the "
             "oldest first.",
             (of,),
         )
-        self.cancels = self._counter(
+        self.cancels = self._made.counter(
             "ackd_cancels", "Messages that an operator cancelled: acked or dead.", (of, "outcome")
         )
-        self.circuit_breaker_open = self._gauge(
+        self.circuit_breaker_open = self._made.gauge(
             "ackd_circuit_breaker_open",
             "1 while the application fails and only single messages are tried. Alert on it.",
             (of,),
         )
-        self.circuit_breaker_trips = self._counter(
+        self.circuit_breaker_trips = self._made.counter(
             "ackd_circuit_breaker_trips",
             "Times that the circuit breaker opened.",
             (of,),
         )
 
     def _define_progress(self) -> None:
+        """How far each partition's work is, and who does it."""
         of = "subscription"
         each = (of, "topic", "partition")
-        self.lag = self._gauge(
+        self.lag = self._made.gauge(
             "ackd_lag_messages",
             "Offsets between the smallest unfinished one and the log's end (asked every 10 s).",
             each,
         )
-        self.oldest_unfinished = self._gauge(
+        self.oldest_unfinished = self._made.gauge(
             "ackd_oldest_unfinished_age_seconds",
             "Time since the first delivery of the oldest unfinished message; 0 without one.",
             each,
         )
-        self.transaction_held = self._gauge(
+        self.transaction_held = self._made.gauge(
             "ackd_transaction_held_seconds",
             "How long an open transaction has held the readable end of the log (asked every 10 s).",
             each,
         )
-        self.watermark = self._gauge(
+        self.watermark = self._made.gauge(
             "ackd_watermark_offset", "The smallest unfinished offset; standing still is bad.", each
         )
-        self.in_flight = self._gauge("ackd_in_flight", "Messages under lease now.", (of,))
-        ready = "Messages that can be delivered now, at most: cancelled ones count for a while."
-        self.ready = self._gauge("ackd_ready", ready, (of,))
-        self.waiting = self._gauge("ackd_waiting", "Messages that wait for their retry.", (of,))
-        self.window_bytes = self._gauge(
-            "ackd_window_bytes", "Bytes of message bodies held (bound: window_bytes_max).", (of,)
-        )
-        self.window_used_ratio = self._gauge(
-            "ackd_window_used_ratio",
-            "Used part of window_bytes_max, 0 to 1. Alert above 0.8.",
-            (of,),
-        )
-        self.window_warnings = self._counter(
-            "ackd_window_warnings", "Times that this part rose above 0.8.", (of,)
-        )
-        self.fetched = self._counter("ackd_fetched", "Messages fetched from the broker.", (of,))
-        self.partitions_owned = self._gauge(
+        self.partitions_owned = self._made.gauge(
             "ackd_partitions_owned", "Partitions whose messages this sidecar may deliver.", (of,)
         )
-        self.settings_differ = self._gauge(
+        self.settings_differ = self._made.gauge(
             "ackd_settings_differ",
             "Live sidecars of the subscription with other semantic settings. Alert on it.",
             (of,),
         )
-        self.takeovers = self._counter(
+        self.takeovers = self._made.counter(
             "ackd_takeovers", "Times that ownership of a partition was taken.", (of,)
         )
-        self.commits = self._counter(
+        self.commits = self._made.counter(
             "ackd_commits", "Commits of progress to the broker: done or failed.", (of, "outcome")
         )
-        self.external_commits = self._counter(
+        self.external_commits = self._made.counter(
             "ackd_external_commits",
             "Commits in the group that ackd did not make (resets, other consumers).",
             (of, "decision"),
         )
-        self.expired_by_retention = self._counter(
+        self.expired_by_retention = self._made.counter(
             "ackd_messages_expired_by_retention",
             "Unfinished messages that the broker deleted before they were acked. Alert on it.",
             (of,),
         )
-        self.acked_again = self._counter(
+        self.acked_again = self._made.counter(
             "ackd_acked_again",
             "Finished messages that the broker brought again; they were settled silently.",
             (of,),
         )
-        self.vanished = self._counter(
+        self.vanished = self._made.counter(
             "ackd_vanished", "Delivered messages that the broker no longer has.", (of,)
+        )
+
+    def _define_window(self) -> None:
+        """Messages that are held or under lease now."""
+        of = "subscription"
+        self.in_flight = self._made.gauge("ackd_in_flight", "Messages under lease now.", (of,))
+        ready = "Messages that can be delivered now, at most: cancelled ones count for a while."
+        self.ready = self._made.gauge("ackd_ready", ready, (of,))
+        self.waiting = self._made.gauge(
+            "ackd_waiting", "Messages that wait for their retry.", (of,)
+        )
+        self.window_bytes = self._made.gauge(
+            "ackd_window_bytes", "Bytes of message bodies held (bound: window_bytes_max).", (of,)
+        )
+        self.window_used_ratio = self._made.gauge(
+            "ackd_window_used_ratio",
+            "Used part of window_bytes_max, 0 to 1. Alert above 0.8.",
+            (of,),
+        )
+        self.window_warnings = self._made.counter(
+            "ackd_window_warnings", "Times that this part rose above 0.8.", (of,)
+        )
+        self.fetched = self._made.counter(
+            "ackd_fetched", "Messages fetched from the broker.", (of,)
         )
 
     def _define_copies(self) -> None:
         """What leaves the window: stuck messages and dead letters."""
         of = "subscription"
-        self.retry_topic_moves = self._counter(
+        self.retry_topic_moves = self._made.counter(
             "ackd_retry_topic_moves",
             "Stuck messages that moved to the retry topic, by reason: age, span, delay, bytes, key "
             "(they followed an earlier one of their key).",
             (of, "reason"),
         )
-        self.copies = self._counter(
+        self.copies = self._made.counter(
             "ackd_copies",
             "Tries to store copies, by topic: retry-topic, dead-letter-topic; stored or failed.",
             (of, "topic", "outcome"),
         )
-        self.copies_ignored = self._counter(
+        self.copies_ignored = self._made.counter(
             "ackd_copies_ignored",
             "Copies of ackd's, skipped in topics that a pattern matched (a mirror's, say).",
             (of,),
         )
-        self.dead_letters = self._counter(
+        self.dead_letters = self._made.counter(
             "ackd_dead_letters",
             "Dead letters that an operation handled, by outcome: redriven, purged, failed.",
             (of, "outcome"),
         )
-        self.copies_in_progress = self._gauge(
+        self.copies_in_progress = self._made.gauge(
             "ackd_copies_in_progress",
             "Messages whose copy is not stored yet; it should go down to 0.",
             (of,),
         )
-        self.claims = self._counter(
+        self.claims = self._made.counter(
             "ackd_claims",
             "Claims of retry copies, by answer: claimed, held (the message is still leased), "
             "finished (acked meanwhile), duplicate, unknown (the store forgot it: delivered), "
@@ -254,12 +271,12 @@ class Metrics(OutboxMetrics):
             "of a message here: delivered as itself).",
             (of, "outcome"),
         )
-        self.retry_topic_messages = self._gauge(
+        self.retry_topic_messages = self._made.gauge(
             "ackd_retry_topic_messages",
             "Unfinished messages in the retry topic, in owned partitions.",
             (of,),
         )
-        self.spilled_bytes = self._gauge(
+        self.spilled_bytes = self._made.gauge(
             "ackd_spilled_bytes",
             "Bytes of bodies that wait on the local disk (bound: spill_bytes_max).",
             (of,),
@@ -267,62 +284,64 @@ class Metrics(OutboxMetrics):
 
     def _define_parts(self) -> None:
         """Store, brokers, HTTP, and ackd itself."""
-        self.info = self._gauge(
+        self.info = self._made.gauge(
             "ackd_info", "1, with version and identity.", ("version", "identity")
         )
-        self.readiness = self._gauge(
+        self.readiness = self._made.gauge(
             "ackd_readiness", "1 for each part that `/readyz` calls ok, else 0.", ("reason",)
         )
-        self.readiness_warnings = self._gauge(
+        self.readiness_warnings = self._made.gauge(
             "ackd_readiness_warnings", "1 while such a part is ok with a warning.", ("reason",)
         )
-        self.store_up = self._gauge("ackd_store_up", "1 while the store answers.", ())
-        self.store_call_seconds = self._histogram(
+        self.store_up = self._made.gauge("ackd_store_up", "1 while the store answers.", ())
+        self.store_call_seconds = self._made.histogram(
             "ackd_store_call_seconds", "How long a store call took, failed ones too.", ("call",)
         )
-        self.store_batch_items = self._histogram(
+        self.store_batch_items = self._made.histogram(
             "ackd_store_batch_items", "Items that one script call decided.", ("call",), ITEMS
         )
-        self.store_outages = self._counter(
+        self.store_outages = self._made.counter(
             "ackd_store_outages", "Times that the store went away or refused to serve.", ()
         )
-        self.store_unknown = self._counter(
+        self.store_unknown = self._made.counter(
             "ackd_store_unknown_outcomes", "Store calls whose answer was lost (R12).", ("call",)
         )
-        self.possible_rollbacks = self._counter(
+        self.possible_rollbacks = self._made.counter(
             "ackd_possible_rollbacks",
             "Times that the store may have lost its newest writes (failover, old backup).",
             (),
         )
-        self.store_run_changes = self._counter(
+        self.store_run_changes = self._made.counter(
             "ackd_store_run_changes",
             "Times that another server, or another run of it, answered: restart or failover.",
             (),
         )
-        self.clock_skew = self._gauge(
+        self.clock_skew = self._made.gauge(
             "ackd_clock_skew_seconds",
             "The store's clock minus this machine's. Deadlines are decided by the store's.",
             (),
         )
-        self.store_data_lost = self._counter(
+        self.store_data_lost = self._made.counter(
             "ackd_store_data_lost", "Times that data which must be in the store was not.", ()
         )
-        self.broker_up = self._gauge("ackd_broker_up", "1 while the broker answers.", ("broker",))
-        self.http_requests = self._counter(
+        self.broker_up = self._made.gauge(
+            "ackd_broker_up", "1 while the broker answers.", ("broker",)
+        )
+        self.http_requests = self._made.counter(
             "ackd_http_requests",
             "HTTP requests; route is the template, not the address.",
             ("port", "method", "route", "status"),
         )
-        self.http_seconds = self._histogram(
+        self.http_seconds = self._made.histogram(
             "ackd_http_request_seconds", "How long a request took, waits included.", ("route",)
         )
-        self.http_connections = self._gauge(
+        self.http_connections = self._made.gauge(
             "ackd_http_connections", "Open connections, by port: data, admin.", ("port",)
         )
-        self.http_refused = self._counter(
+        self.http_refused = self._made.counter(
             "ackd_http_refused_connections", "Connections closed at once: too many.", ("port",)
         )
-        self.log_dropped = self._counter(
+        self.log_dropped = self._made.counter(
             "ackd_log_lines_dropped",
             "Log lines not written: repeated too often, reader too slow, malformed.",
             ("reason",),
@@ -330,17 +349,17 @@ class Metrics(OutboxMetrics):
 
     def _define_peers(self) -> None:
         """Connections to the other sidecars of the store."""
-        self.peers_connected = self._gauge(
+        self.peers_connected = self._made.gauge(
             "ackd_peers_connected", "Connections to and from other sidecars that are open now.", ()
         )
-        self.peer_handshakes_refused = self._counter(
+        self.peer_handshakes_refused = self._made.counter(
             "ackd_peer_handshakes_refused",
             "Connections between sidecars that were not made, by reason: garbage (no sidecar), "
             "version, key (of another store), name (another sidecar than was meant), crowded, "
             "timeout, tls, lost.",
             ("reason",),
         )
-        self.peer_bytes = self._counter(
+        self.peer_bytes = self._made.counter(
             "ackd_peer_bytes",
             "Bytes of connections to other sidecars, by direction: sent, received.",
             ("direction",),
@@ -348,20 +367,20 @@ class Metrics(OutboxMetrics):
 
     def _define_traces(self) -> None:
         """Spans that leave the sidecar, or don't."""
-        self.trace_spans = self._counter(
+        self.trace_spans = self._made.counter(
             "ackd_trace_spans",
             "Spans, by exporter (file, otlp) and outcome: written; dropped because the "
             "buffer was full or writing failed; lost with a crash of the run before.",
             ("exporter", "outcome"),
         )
-        self.trace_files_deleted = self._counter(
+        self.trace_files_deleted = self._made.counter(
             "ackd_trace_files_deleted", "Trace files deleted because of disk_bytes_max.", ()
         )
 
     @property
-    def families(self) -> Sequence[Family[Counter] | Family[Gauge] | Family[Histogram]]:
+    def families(self) -> Sequence[AnyFamily]:
         """Every metric, in the order of the documentation."""
-        return tuple(self._families)
+        return tuple(self._made.families)
 
     def before_scrape(self, fill: Callable[[], None]) -> None:
         """Call `fill` before each scrape: for gauges that are cheaper to read than to keep."""
@@ -376,25 +395,3 @@ class Metrics(OutboxMetrics):
             self._log_dropped[reason] = count
         encoder, content_type = choose_encoder(accept)
         return encoder(self.registry), content_type
-
-    def _counter(self, name: str, text: str, labels: Sequence[str]) -> Family[Counter]:
-        parent = Counter(name, text, labels)
-        self.registry.register(parent)
-        family = Family(parent, "counter", f"{name}_total", text, labels)
-        self._families.append(family)
-        return family
-
-    def _gauge(self, name: str, text: str, labels: Sequence[str]) -> Family[Gauge]:
-        parent = Gauge(name, text, labels, registry=self.registry)
-        family = Family(parent, "gauge", name, text, labels)
-        self._families.append(family)
-        return family
-
-    def _histogram(
-        self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float] = LATENCY_S
-    ) -> Family[Histogram]:
-        parent = Histogram(name, text, labels, buckets)
-        self.registry.register(parent)
-        family = Family(parent, "histogram", name, text, labels)
-        self._families.append(family)
-        return family

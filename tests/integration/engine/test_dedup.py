@@ -46,7 +46,7 @@ async def remembered(sidecar: Sidecar, count: int) -> None:
 
     async def there() -> bool:
         store = sidecar.runtime._store
-        pipe = store._store._topology.node("")  # type: ignore[attr-defined]
+        pipe = store._store.topology.node("")  # type: ignore[attr-defined]
         async with pipe.aux_link() as link:
             pattern = f"{sidecar.place.store.prefix}:v1:{{seen:{NAME}}}:g*"
             (keys,) = await link.ask([("KEYS", pattern)])

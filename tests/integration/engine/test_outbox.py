@@ -164,7 +164,7 @@ async def test_a_full_outbox_says_429_and_what_never_fits_413(together: Together
         await accept(one.runtime, later)
     with pytest.raises(BodyTooLargeError):
         await accept(one.runtime, replace(later, value=b"x" * 2_000))
-    assert one.runtime.metrics.outbox_refused.at("b", "messages")._value == 1
+    assert one.runtime.metrics.publishing.outbox_refused.at("b", "messages")._value == 1
     mixed = PublishRequest([Outgoing(together.topic, None, b"now"), later])
     results = (await one.runtime.publish("b", mixed)).results
     assert all(isinstance(each, Stored) for each in results), "this broker delays by itself"

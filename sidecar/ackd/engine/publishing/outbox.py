@@ -80,10 +80,10 @@ class OutboxService:
         enqueued = await self._enqueue(EnqueueRequest(idempotency_key, packed))
         metrics = self._context.metrics
         if not enqueued.first:
-            metrics.outbox_refused.at(self.name, enqueued.refused).inc()
+            metrics.publishing.outbox_refused.at(self.name, enqueued.refused).inc()
             raise PressureError(f"the outbox of {self.name} is full ({enqueued.refused})")
         if not enqueued.replayed:
-            metrics.outbox_accepted.at(self.name).inc(len(messages))
+            metrics.publishing.outbox_accepted.at(self.name).inc(len(messages))
         for each in messages:
             self.sender.accepted(each.delay_ms)
         accepted = [

@@ -348,8 +348,10 @@ class OutboxSender:
             written = write_stored(result, in_doubt=held.in_doubt)
             self._unconfirmed[number] = SendResult(number, written)
             now_ms = self._last_take.now_ms + self._now_ms() - self._last_take_ms
-            metrics.outbox_lateness.at(self._name).observe(max(now_ms - held.due_ms, 0) / 1000)
-            metrics.outbox_sent.at(self._name, "sent").inc()
+            metrics.publishing.outbox_lateness.at(self._name).observe(
+                max(now_ms - held.due_ms, 0) / 1000
+            )
+            metrics.publishing.outbox_sent.at(self._name, "sent").inc()
         elif result.failure is Failure.REFUSED:
             del self._held[number]
             refused = PublishRefusedError(f"{result.code}: {result.detail}")
@@ -358,19 +360,19 @@ class OutboxSender:
             held.tries += 1
             held.again_ms = self._now_ms() + AGAIN.delay_ms(held.tries)
             held.in_doubt |= result.failure is Failure.UNKNOWN
-            metrics.outbox_sent.at(self._name, result.failure.value).inc()
+            metrics.publishing.outbox_sent.at(self._name, result.failure.value).inc()
 
     def _failed(self, number: int, error: AckdError) -> SendResult:
         LOG.error("outbox of %s: message %d failed for good: %s", self._name, number, error.detail)
-        self._context.metrics.outbox_sent.at(self._name, "refused").inc()
+        self._context.metrics.publishing.outbox_sent.at(self._name, "refused").inc()
         return SendResult(number, write_failed(error), failed=True)
 
     def _gauges(self) -> None:
         metrics, answer = self._context.metrics, self._last_take
-        metrics.outbox_waiting.at(self._name).set(answer.waiting + len(self._held))
-        metrics.outbox_due.at(self._name).set(answer.due + len(self._held))
-        metrics.outbox_bytes.at(self._name).set(answer.size)
-        metrics.outbox_failed.at(self._name).set(answer.failed)
+        metrics.publishing.outbox_waiting.at(self._name).set(answer.waiting + len(self._held))
+        metrics.publishing.outbox_due.at(self._name).set(answer.due + len(self._held))
+        metrics.publishing.outbox_bytes.at(self._name).set(answer.size)
+        metrics.publishing.outbox_failed.at(self._name).set(answer.failed)
 
     def _now_ms(self) -> int:
         return self._context.clock.monotonic_ms()

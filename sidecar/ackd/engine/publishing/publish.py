@@ -104,7 +104,7 @@ class Publisher:
         self._bytes += size
         start_ms = self._context.clock.wall_ms()
         try:
-            with self._context.metrics.publish_seconds.at(self._name).time():
+            with self._context.metrics.publishing.publish_seconds.at(self._name).time():
                 published = await self._publish(request, known)
             if self._context.traces is not None and messages:
                 self._trace(self._context.traces, published, start_ms, messages[0].topic)
@@ -247,7 +247,7 @@ class Publisher:
         which = [index for index, result in enumerate(before) if wanted(result)]
         if not which:
             return before
-        self._context.metrics.publish_retries.at(self._name).inc(len(which))
+        self._context.metrics.publishing.publish_retries.at(self._name).inc(len(which))
         after = list(before)
         fresh = await self._broker.publish([messages[index] for index in which])
         for index, result in zip(which, fresh, strict=True):
@@ -259,7 +259,7 @@ class Publisher:
             outcome = "stored" if isinstance(result, Stored) else "accepted"
         else:
             outcome = result.type if result else "bug"
-        self._context.metrics.published.at(self._name, outcome).inc()
+        self._context.metrics.publishing.published.at(self._name, outcome).inc()
 
 
 def _ticket(request: PublishRequest, which: Sequence[int]) -> bytes:
