@@ -232,6 +232,13 @@ class ReservedTopicError(ClientError):
     status = 422
 
 
+class TopicNotAllowedError(ClientError):
+    """Applications may not publish to this topic: `publish.topics` does not list it."""
+
+    type = "topic-not-allowed"
+    status = 403
+
+
 class PressureError(ClientError):
     """Too many requests at once, or a queue is full: try again a little later."""
 

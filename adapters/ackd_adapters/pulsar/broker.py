@@ -46,7 +46,13 @@ CAPABILITIES: Final = Capabilities(
     seek_by_time=True,
     commit_metadata_chars=METADATA_CHARS_MAX,
     value_bytes_max=5 * 1024 * 1024 - 32 * 1024,
-    reserved=(own_topics.RETRY_PREFIX, own_topics.DEAD_PREFIX, "__", "transaction_coordinator_"),
+    reserved=(
+        own_topics.RETRY_PREFIX,
+        own_topics.DEAD_PREFIX,
+        "__",
+        "transaction_coordinator_",
+        "pulsar/system/",
+    ),
 )
 FRAMING_BYTES: Final = 16 * 1024
 

@@ -72,6 +72,9 @@ CAPABILITIES: Final = Capabilities(
         "RMQ_SYS_",
         "SCHEDULE_TOPIC_XXXX",
         "TBW102",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "SELF_TEST_TOPIC",
     ),
 )
 

@@ -37,6 +37,7 @@ def check(settings: Settings, reader: SettingsReader) -> None:
     _shared_topics(settings, reader)
     _dead_letter_topics(settings, reader)
     publish = settings.publish
+    _topics(publish.topics, reader, ("publish", "topics"))
     paths: tuple[Path, Path] = (("publish", "backoff_ms"), ("publish", "backoff_ms_max"))
     if reader.clean(*paths) and publish.backoff_ms > publish.backoff_ms_max:
         _above(reader, paths, publish.backoff_ms, publish.backoff_ms_max)
@@ -174,7 +175,7 @@ def _subscription(
             reader.mistake((*path, "start_timestamp_ms"), problem)
     _mode(each, reader, path)
     _broker_of(settings, each, reader, (*path, "broker"))
-    _topics(each, reader, (*path, "topics"))
+    _topics(each.topics, reader, (*path, "topics"))
 
 
 def _mode(each: SubscriptionSettings, reader: SettingsReader, path: Path) -> None:
@@ -237,11 +238,11 @@ def _broker_of(
     reader.mistake(path, "no such broker", value=shown(each.broker), allowed=names, hint=hint)
 
 
-def _topics(each: SubscriptionSettings, reader: SettingsReader, path: Path) -> None:
+def _topics(topics: Iterable[str], reader: SettingsReader, path: Path) -> None:
     if not reader.clean(path):
         return
     seen: set[str] = set()
-    for index, topic in enumerate(each.topics):
+    for index, topic in enumerate(topics):
         if topic in seen:
             reader.mistake((*path, index), "the same topic twice", value=shown(topic))
         seen.add(topic)

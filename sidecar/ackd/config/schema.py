@@ -195,6 +195,13 @@ class BrokerSettings:
 class PublishSettings:
     """Publishing through ackd: retries, pressure, and how long an idempotency key is remembered."""
 
+    topics: tuple[str, ...] = setting(
+        (),
+        "Topics to which applications may publish; one that starts with `^` is a regular "
+        "expression, matched from the start of the name as it stands in the request. Empty: any "
+        "topic. Topics of ackd and of the broker itself never.",
+        len_max=1000,
+    )
     idempotency_ms: int = setting(
         DAY_MS,
         "How long ackd keeps the answer to an `Idempotency-Key`.",

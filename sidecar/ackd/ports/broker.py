@@ -84,8 +84,8 @@ class Capabilities:
     filters: frozenset[str] = frozenset()
     """Kinds of `ConsumerSpec.filter`: `tag`, `sql92`."""
     reserved: tuple[str, ...] = field(default_factory=lambda: RESERVED)
-    """Prefixes of the names (after the last slash) of ackd's own topics and the broker's:
-    applications can't publish to them through ackd.
+    """Prefixes of the names of ackd's own topics and the broker's, with their namespace or (after
+    the last slash) without: applications can't publish to them through ackd.
     """
 
 

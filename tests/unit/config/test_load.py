@@ -162,6 +162,8 @@ PUSH = '[subscriptions.o]\ntopics = ["a"]\n[subscriptions.o.push]\n{}'
     [
         ('[subscriptions.o]\ntopics = ["a"]\nlease_ms_max = "10s"', "less than lease_ms (30s)"),
         ('[subscriptions.o]\ntopics = ["a", "a"]', "same topic twice"),
+        ('[publish]\ntopics = ["a", "^("]', 'publish.topics[1] = "^(": not a regular expression'),
+        ('[publish]\ntopics = ["a", "a"]', "same topic twice"),
         (PUSH.format('url = "ftp://h/"'), "not of the right form; allowed: `http://` or"),
         (PUSH.format('url = "http://me:hush@h/"'), "not of the right form"),
         (PUSH.format('url = "http://h"\nauto_extend = false\ntimeout_ms = "1m"'), "lease_ms (30s)"),

@@ -19,6 +19,7 @@ from ackd.api.messages import Accepted, Published, PublishRequest
 from ackd.config.schema import PublishSettings
 from ackd.core.backoff import Backoff
 from ackd.engine.base.context import Context
+from ackd.engine.publishing.allowed_topics import AllowedTopics
 from ackd.engine.publishing.idempotency import Answers
 from ackd.engine.publishing.outbox import OutboxService
 from ackd.engine.retry.own_topic import ReservedTopics
@@ -31,6 +32,7 @@ from ackd.errors import (
     PressureError,
     PublishRefusedError,
     ReservedTopicError,
+    TopicNotAllowedError,
 )
 from ackd.ports import Broker, Failure, NotStored, Outgoing, PublishResult, Stored
 from ackd.retries import waits
@@ -62,6 +64,7 @@ class Publisher:
         self._settings = settings
         self._context = context
         self._reserved = reserved
+        self._allowed = AllowedTopics(settings.topics)
         self._outbox = outbox
         self._when_away = outbox is not None and settings.outbox == "when_away"
         self._answers = Answers(name, settings, context)
@@ -189,6 +192,8 @@ class Publisher:
         able = self._broker.capabilities
         if self._reserved.refuses(message.topic):
             return ReservedTopicError(f"{message.topic!r} is kept for ackd or the broker")
+        if message.topic not in self._allowed:
+            return TopicNotAllowedError(f"{message.topic!r} is not one of publish.topics")
         if message.delay_ms and not (able.delayed_publish or in_box):
             return NotSupportedError(
                 f"{able.name} can't delay a message by itself, and publish.outbox is off"

@@ -137,13 +137,23 @@ class ReservedTopics:
 
     def __contains__(self, topic: str) -> bool:
         """Whether the topic is reserved, by its full name or by its name within its namespace."""
-        return topic in self._names or _short(topic).startswith(self._beginnings)
+        full, short = _full(topic), _short(topic)
+        return (
+            topic in self._names
+            or short.startswith(self._beginnings)
+            or full.startswith(self._beginnings)
+        )
 
     def refuses(self, topic: str) -> bool:
         """Whether an application can't publish to the topic: it is reserved, or named like ackd's
         own. A redrive may go to the latter: another client can have written there.
         """
         return topic in self or _short(topic).startswith(OWN_PREFIX)
+
+
+def _full(topic: str) -> str:
+    """The topic's name with its namespace, without a scheme such as `persistent://`."""
+    return topic.rpartition("://")[2]
 
 
 def _short(topic: str) -> str:

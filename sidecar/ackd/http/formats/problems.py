@@ -55,6 +55,7 @@ ADVICE = {
     "attempt-mismatch": "Use a new `attempt_id`, or repeat exactly the same request.",
     "not-supported": "`GET /v1/subscriptions/{subscription}` lists what the broker can do.",
     "reserved-topic": "Publish to a topic of your own, and redrive dead letters.",
+    "topic-not-allowed": "Publish to a topic that `publish.topics` lists, or have it listed there.",
     "too-many-requests": "Wait for `Retry-After`, then try again; nothing was done.",
     "starting": "Try again; `/readyz` on the admin port says what it waits for.",
     "draining": "Ask another sidecar, or this one after its restart. It still settles leases.",
