@@ -239,20 +239,30 @@ async def test_r21_a_repeat_where_the_partition_is_not_gets_the_same_leases(ring
     assert settled == ["acked"] * len(first.messages)
 
 
+async def test_a_receive_goes_to_the_new_owner_when_the_old_one_stops(any_ring: Ring) -> None:
+    """An orderly stop, of the owner of the topic's partition; both others own some of the retry
+    topic, so that a receive may wait at either.
+    """
+    owner, others = await any_ring.started(3)
+    waiting = [begin(each.receive(1, wait_ms=60_000)) for each in others]
+    for each in others:
+        await waits_at(each)
+    await owner.runtime.stop()
+    any_ring.members.remove(owner)
+    await others[0].publish(2)
+    found = [message for each in waiting for message in (await each).messages]
+    assert sorted(numbers(found)) == [0, 1]
+    assert {message.attempt for message in found} == {1}
+
+
 async def test_sidecars_that_cannot_reach_each_other_go_on_as_without_links(ring: Ring) -> None:
     """They say so in readiness, which stays green."""
     wrong = PeerSettings(on=True, advertise="127.0.0.1:1")
     owner, [other] = await ring.started(2, peers=wrong)
     waiting = begin(other.receive(1, wait_ms=3_000))
     await owner.publish(4)
-    found: list[Delivery] = []
-    while len(found) < 4:  # at a busy moment the partition may move
-        for each in ring.members:
-            found += (await each.receive(4, wait_ms=200)).messages
-        if waiting.done():
-            found += (await waiting).messages
-            waiting = begin(other.receive(1, wait_ms=3_000))
-    assert sorted(numbers(found)) == [0, 1, 2, 3]
+    found = await owner.collect(4)
+    assert numbers(found) == [0, 1, 2, 3]
     assert {message.attempt for message in found} == {1}
 
     async def told() -> str:
