@@ -111,7 +111,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "ackd.http.formats.raw",
     ),
     # Carries frames and knows nothing of what they say: the engine has it as a port.
-    "ackd.peer": (*BASE, "ackd.config", "ackd.telemetry", "ackd.engine.base.tasks"),
+    "ackd.peer": (
+        *BASE,
+        *("ackd.certificates", "ackd.config", "ackd.telemetry", "ackd.engine.base.tasks"),
+    ),
     # The one place that puts a sidecar together.
     "ackd.serve": (
         *BASE,
@@ -119,8 +122,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "ackd.telemetry.metrics",
     ),
     "ackd.malloc": (),
+    # How certificates are made that nobody else issues: for links and for the webhook.
+    "ackd.certificates": (),
     # Nothing of a sidecar: it runs in a pod of its own.
-    "ackd.inject": ("ackd.errors", "ackd.hidden", "ackd.config.address"),
+    "ackd.inject": ("ackd.certificates", "ackd.errors", "ackd.hidden", "ackd.config.address"),
     "ackd.cli": ("ackd", "ackd_reports"),
     "ackd.__main__": ("ackd.cli",),
     # What follows is `ackd-tools`, which is not in the image: nothing above may know it.
@@ -164,7 +169,7 @@ HOLDERS: dict[str, tuple[str, ...]] = {
     "pulsar": ("ackd_adapters.pulsar",),
     "sqlite3": ("ackd_adapters.local",),
     "aiohttp": ("ackd.push", "ackd.inject", "ackd_top", "ackd_torture", "ackd_demo"),
-    "cryptography": ("ackd.inject",),
+    "cryptography": ("ackd.certificates", "ackd.inject", "ackd.peer.self_made"),
     "matplotlib": ("ackd_reports.render",),
     "pyspark": ("ackd_reports.frames", "ackd_reports.job"),
     "yaml": ("ackd_reports.targets", "ackd.inject.api"),

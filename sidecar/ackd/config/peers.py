@@ -23,18 +23,20 @@ class PeerSettings:
     )
     listen: str = setting(
         "127.0.0.1:0",
-        "Where other sidecars connect: `host:port` or `[v6]:port`. Port 0 takes a free one. An "
-        "address that other machines can reach needs the three TLS files.",
+        "Where other sidecars connect: `host:port`, `[v6]:port`, or `:port` for every address of "
+        "the machine. Port 0 takes a free one.",
     )
     advertise: str = setting(
         "",
-        "The address that this sidecar gives to the others; port 0 is the one that it listens on. "
-        "Empty: what it listens on. Needed where that is every address of the machine.",
+        "The address that this sidecar gives to the others: a host, or `host:port` if they connect "
+        "to another port than `listen` has. Empty: what it listens on. Needed where that is every "
+        "address of the machine. Others on other machines connect with TLS.",
     )
     tls_cert_file: Path | None = setting(
         None,
         "Certificate of this sidecar (PEM), for both directions: others that connect and its own "
-        "connections. The TLS files go together, and are read again when they change.",
+        "connections. The TLS files go together, and are read again when they change. All sidecars "
+        "of a store have them or none; without them each makes itself a certificate.",
     )
     tls_key_file: Path | None = setting(None, "Its key (PEM).")
     tls_ca_file: Path | None = setting(
@@ -44,11 +46,6 @@ class PeerSettings:
         256, "Most connections to and from other sidecars.", min=1, max=10_000
     )
 
-    @property
-    def tls(self) -> bool:
-        """Whether connections are encrypted."""
-        return self.tls_cert_file is not None
-
 
 def parse_peer_address(text: str) -> TcpAddress:
     """Raises `ValueError` with a sentence for the operator."""
@@ -57,6 +54,15 @@ def parse_peer_address(text: str) -> TcpAddress:
         message = "sidecars connect by TCP: an address like 127.0.0.1:7082 or [::1]:7082"
         raise ValueError(message)  # noqa: TRY004  it is a value of the configuration
     return address
+
+
+def parse_advertised(text: str) -> TcpAddress:
+    """As above, or a host alone, whose port is then 0. Raises `ValueError`, too."""
+    host = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    try:
+        return TcpAddress(str(ipaddress.ip_address(host)), 0)
+    except ValueError:
+        return parse_peer_address(text if ":" in text else f"{text}:0")
 
 
 def everywhere(address: TcpAddress) -> bool:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from ackd.config.address import TcpAddress, parse_address
 from ackd.config.mistakes import Path, nearest, shown
-from ackd.config.peers import TLS_FILES, everywhere, parse_peer_address
+from ackd.config.peers import TLS_FILES, everywhere, parse_advertised, parse_peer_address
 from ackd.config.reader import SettingsReader
 from ackd.config.schema import Settings, StoreSettings
 from ackd.config.store_url import StoreTarget, parse_store_url
@@ -136,30 +136,29 @@ def _lease_key(settings: Settings, reader: SettingsReader) -> None:
 
 
 def _peers(settings: Settings, reader: SettingsReader) -> None:
-    """Without TLS only this machine; and others must be able to connect to what they are given."""
+    """Others must be able to connect to what they are given, and on other machines with TLS."""
     peers = settings.peers
     files: list[Path] = [("peers", key) for key in TLS_FILES]
     missing = [key for key in TLS_FILES if getattr(peers, key) is None]
     if reader.clean(*files) and 0 < len(missing) < len(TLS_FILES):
         given = next(key for key in TLS_FILES if key not in missing)
         reader.mistake(("peers", given), f"needs `peers.{missing[0]}` as well")
-    for key, text in (("listen", peers.listen), ("advertise", peers.advertise)):
-        if key == "advertise" and not text:
-            continue
-        path: Path = ("peers", key)
-        address = _parsed(reader, path, text, parse_peer_address)
-        if address is None:
-            continue
-        if not address.local and len(missing) == len(TLS_FILES) and reader.clean(*files):
-            names = ", ".join(f"`peers.{each}`" for each in TLS_FILES)
-            problem = f"other machines can reach this address, so these are required: {names}"
-            allowed = "without TLS a loopback address"
-            reader.mistake(path, problem, value=shown(text), allowed=allowed)
-        elif key == "advertise" and everywhere(address):
-            reader.mistake(path, "nobody can connect to every address", value=shown(text))
-        elif key == "listen" and everywhere(address) and not peers.advertise:
+    at: Path = ("peers", "listen")
+    listen = _parsed(reader, at, peers.listen, parse_peer_address)
+    if not peers.advertise:
+        if listen is not None and everywhere(listen):
             problem = "every address of the machine: it needs `peers.advertise` as well"
-            reader.mistake(path, problem, value=shown(text))
+            reader.mistake(at, problem, value=shown(peers.listen))
+        return
+    to: Path = ("peers", "advertise")
+    told = _parsed(reader, to, peers.advertise, parse_advertised)
+    if told is None or listen is None:
+        return
+    if everywhere(told):
+        reader.mistake(to, "nobody can connect to every address", value=shown(peers.advertise))
+    elif told.local and not listen.local and len(missing) == len(TLS_FILES):
+        problem = "others on this machine connect without TLS, which `peers.listen` can't have"
+        reader.mistake(to, problem, value=shown(peers.advertise))
 
 
 def _subscription(

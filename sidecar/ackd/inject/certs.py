@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from ackd.certificates import builder, cert_pem, common_name, key_pem
 
 NAME = "ackd injector"
 SKEW = timedelta(minutes=5)
@@ -40,11 +40,11 @@ class Identity:
 def make(hosts: list[str], life: timedelta, now: datetime | None = None) -> Identity:
     """Create an authority and one certificate of it for these DNS names."""
     start = now or datetime.now(UTC)
-    end = start + life
+    valid, end = start - SKEW, start + life
     ca_key = ec.generate_private_key(ec.SECP256R1())
-    subject = _name(f"{NAME} {start:%Y-%m-%dT%H:%M:%SZ}")
+    subject = common_name(f"{NAME} {start:%Y-%m-%dT%H:%M:%SZ}")
     ca = (
-        _builder(subject, subject, ca_key.public_key(), start, end)
+        builder(subject, subject, ca_key.public_key(), valid, end)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(ca=True), critical=True)
         .add_extension(
@@ -55,7 +55,7 @@ def make(hosts: list[str], life: timedelta, now: datetime | None = None) -> Iden
     key = ec.generate_private_key(ec.SECP256R1())
     names = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
     cert = (
-        _builder(_name(NAME), subject, key.public_key(), start, end)
+        builder(common_name(NAME), subject, key.public_key(), valid, end)
         .add_extension(names, critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(ca=False), critical=True)
@@ -65,26 +65,7 @@ def make(hosts: list[str], life: timedelta, now: datetime | None = None) -> Iden
         )
         .sign(ca_key, hashes.SHA256())
     )
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return Identity(_pem(ca), _pem(cert), private.decode(), start, end)
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: Any, start: datetime, end: datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start - SKEW)
-        .not_valid_after(end)
-    )
-
-
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+    return Identity(cert_pem(ca), cert_pem(cert), key_pem(key), start, end)
 
 
 def _usage(*, ca: bool) -> x509.KeyUsage:
@@ -99,10 +80,6 @@ def _usage(*, ca: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
-
-
-def _pem(cert: x509.Certificate) -> str:
-    return cert.public_bytes(Encoding.PEM).decode()
 
 
 def merged(bundle: str, ours: list[str], now: datetime, most: int) -> str:

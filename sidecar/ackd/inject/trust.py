@@ -15,8 +15,8 @@ import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+from ackd.certificates import load
 from ackd.errors import AckdError
 from ackd.inject import certs
 from ackd.inject.api import Api, ApiError
@@ -46,7 +46,7 @@ class Trust:
         self.established = False
         self.errors = 0
         self.tls = server_context()
-        _load(self.tls, self.identity)
+        load(self.tls, self.identity.key, self.identity.cert)
 
     async def run(self) -> None:
         """Renew the identity and keep the bundle, until cancelled."""
@@ -71,7 +71,7 @@ class Trust:
         before, after = self.identity, certs.make(self._hosts, self._life)
         await self._ensure([before.ca, after.ca])
         await asyncio.sleep(SPREAD_S)
-        _load(self.tls, after)
+        load(self.tls, after.key, after.cert)
         self.identity, self._before = after, before
         LOG.info(
             "the webhook has a new certificate, valid until %s",
@@ -167,17 +167,6 @@ def server_context() -> ssl.SSLContext:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.minimum_version = ssl.TLSVersion.TLSv1_2
     return tls
-
-
-def _load(tls: ssl.SSLContext, identity: certs.Identity) -> None:
-    """Load an identity through files that this deletes at once: Python lets OpenSSL read files
-    only.
-    """
-    with TemporaryDirectory(prefix="ackd-inject-") as folder:
-        file = Path(folder) / "both.pem"
-        file.touch(mode=0o600)
-        file.write_text(identity.key + identity.cert)
-        tls.load_cert_chain(file)
 
 
 Source = Trust | Files

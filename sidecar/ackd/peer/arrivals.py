@@ -10,9 +10,10 @@ from collections.abc import Callable
 from functools import partial
 
 from ackd.engine.base.tasks import Tasks, Vitals
-from ackd.peer.handshake import Handshake, Hello, NoLinkError, Reason
+from ackd.peer.handshake import Handshake, Hello, NoLinkError
 from ackd.peer.local import Local
 from ackd.peer.peer_limits import PeerLimits
+from ackd.peer.tls import explained
 from ackd.telemetry.metrics import Metrics
 
 LOG = logging.getLogger("ackd.peer")
@@ -82,9 +83,8 @@ class Arrivals:
         """Let one prove itself."""
         outcome: asyncio.Future[Hello | NoLinkError] = asyncio.get_running_loop().create_future()
         limit_s = self._limits.handshake_s
-        certificate = self._local.certificate()
-        terms = self._local.terms(certificate, partial(self._judged, outcome), room=self._room)
-        tls = None if certificate is None else certificate.listening
+        tls = self._local.listening()
+        terms = self._local.terms(tls, partial(self._judged, outcome), room=self._room)
         transport: asyncio.Transport | None = None
         try:
             wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -92,15 +92,16 @@ class Arrivals:
                 transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                     partial(Handshake, terms),
                     wire,
-                    ssl=tls,
+                    ssl=None if tls is None else tls.context,
                     ssl_shutdown_timeout=None if tls is None else limit_s,
                 )
                 other = await outcome
         except TimeoutError:
             other = NoLinkError("timeout", "it did not prove itself in time")
+        except ssl.SSLError as error:
+            other = NoLinkError("tls", explained(error))
         except OSError as error:
-            reason: Reason = "tls" if isinstance(error, ssl.SSLError) else "lost"
-            other = NoLinkError(reason, f"the connection was lost: {error}")
+            other = NoLinkError("lost", f"the connection was lost: {error}")
         finally:
             self._strangers.discard(wire)
             if transport is None:

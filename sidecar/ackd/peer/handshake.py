@@ -8,8 +8,9 @@
 
 A hello has a random nonce, so that no proof fits twice. A proof is an HMAC-SHA256 over the side's
 role, both hellos and both TLS certificates: nobody can send one back, use it for another name, or
-stand between the two with a certificate of its own. Whoever connects proves first, as strangers
-can reach who listens. Everything has a fixed size.
+stand between the two with a certificate of its own. Where sidecars have no TLS files only who
+listens has a certificate. Whoever connects proves first, as strangers can reach who listens.
+Everything has a fixed size.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, cast
+
+from ackd.peer.tls import explained
 
 Reason = Literal["garbage", "version", "key", "name", "crowded", "timeout", "tls", "lost"]
 
@@ -38,7 +41,7 @@ _PURPOSE = b"ackd peer v1"
 _WORD = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]*)\0*")
 _GOOD = 0
 _VERDICTS: dict[int, tuple[Reason, str]] = {
-    1: ("key", "it says that this sidecar is of another store: its secret differs"),
+    1: ("key", "it says that this sidecar is of another store: its secret differs{}"),
     2: ("crowded", "it has all the connections that it may have"),
 }
 
@@ -90,7 +93,8 @@ class Hello:
 
 def proof(key: bytes, role: bytes, hellos: bytes, certificates: bytes) -> bytes:
     """What only one with the store's secret can say. `hellos`: of the connecting side, then of the
-    other; `certificates`: SHA-256 of theirs, in the same order, or nothing without TLS.
+    other; `certificates`: SHA-256 of theirs, in the same order, or of the only one, or nothing
+    without TLS.
     """
     own = hmac.digest(key, _PURPOSE, "sha256")
     return hmac.digest(own, b"\0".join((role, hellos, certificates)), "sha256")
@@ -108,6 +112,8 @@ class Terms:
     room: Callable[[Hello], bool] = lambda _: True
     """Whether there may be one more link, asked once the other side has proved itself."""
     certificates: Callable[[asyncio.Transport], bytes] = lambda _: b""
+    hint: str = ""
+    """What it may mean when the other side says nothing and closes."""
     done: Callable[[asyncio.Transport, Hello | NoLinkError], None]
     """Called once. With an error the transport is closed already."""
 
@@ -169,11 +175,17 @@ class Handshake(asyncio.BufferedProtocol):
             self.refuse(error)
 
     def eof_received(self) -> None:
-        self.refuse(NoLinkError("lost", "it closed the connection"))
+        self._lost(NoLinkError("lost", "it closed the connection"))
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        reason: Reason = "tls" if isinstance(exc, ssl.SSLError) else "lost"
-        self.refuse(NoLinkError(reason, f"the connection was lost: {exc or 'closed'}"))
+        if isinstance(exc, ssl.SSLError):
+            self.refuse(NoLinkError("tls", explained(exc)))
+        else:
+            self._lost(NoLinkError("lost", f"the connection was lost: {exc or 'closed'}"))
+
+    def _lost(self, error: NoLinkError) -> None:
+        hint = self._terms.hint if self._other is None else ""
+        self.refuse(NoLinkError(error.reason, f"{error}; {hint}") if hint else error)
 
     def refuse(self, error: NoLinkError, last: bytes = b"") -> None:
         """End it; `last` is still sent, so that the other side knows why."""
@@ -221,7 +233,7 @@ class Handshake(asyncio.BufferedProtocol):
         """Whoever connects has proved itself, or not."""
         other = self._other
         if other is None or not hmac.compare_digest(data, self._proof(CONNECTING)):
-            problem = "it is of another store: its secret differs"
+            problem = f"it is of another store: its secret differs{self._or_between}"
             self.refuse(NoLinkError("key", problem), _refusal(1))
         elif not self._terms.room(other):
             problem = "this sidecar has all the connections that it may have"
@@ -234,10 +246,17 @@ class Handshake(asyncio.BufferedProtocol):
         """Whoever listens has accepted this sidecar's proof, or not."""
         other = self._other
         if data[0] != _GOOD:
-            raise NoLinkError(*_VERDICTS.get(data[0], ("garbage", "it refuses without a reason")))
+            unknown: tuple[Reason, str] = ("garbage", "it refuses without a reason")
+            reason, text = _VERDICTS.get(data[0], unknown)
+            raise NoLinkError(reason, text.format(self._or_between))
         if other is None or not hmac.compare_digest(data[1:], self._proof(LISTENING)):
-            raise NoLinkError("key", "it is of another store: its secret differs")
+            problem = f"it is of another store: its secret differs{self._or_between}"
+            raise NoLinkError("key", problem)
         self._finish(other)
+
+    @property
+    def _or_between(self) -> str:
+        return ", or somebody stands between" if self._certificates else ""
 
     def _finish(self, other: Hello) -> None:
         self._over = True

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
+from ackd.config.address import TcpAddress
 from ackd.peer.handshake import Hello, NoLinkError, Terms
-from ackd.peer.tls import Certificate, TlsFiles
+from ackd.peer.tls import PeerTls, TlsFiles
+
+_ALONE = "if it has TLS files, this sidecar needs them, too"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,29 +21,37 @@ class Local:
     instance: str
     key: Callable[[], bytes]
     """The store's secret as it is now."""
-    tls: TlsFiles | None
+    files: TlsFiles | None
+    own: PeerTls | None
+    """For who connects where there are no files; None: without TLS."""
+    unverified: PeerTls
+    """For connecting to other machines where there are no files."""
 
-    def certificate(self) -> Certificate | None:
-        """What a new connection uses; None without TLS."""
-        return None if self.tls is None else self.tls.now
+    def listening(self) -> PeerTls | None:
+        """What a connection that comes uses; None without TLS."""
+        return self.own if self.files is None else self.files.now.listening
+
+    def connecting(self, address: TcpAddress) -> PeerTls | None:
+        """What a connection to there uses; None without TLS."""
+        if self.files is not None:
+            return self.files.now.connecting
+        return None if address.local else self.unverified
 
     def terms(
         self,
-        certificate: Certificate | None,
+        tls: PeerTls | None,
         done: Callable[[asyncio.Transport, Hello | NoLinkError], None],
         *,
         expected: str = "",
         room: Callable[[Hello], bool] = lambda _: True,
     ) -> Terms:
         """One side of one handshake, with a nonce of its own; `expected` as in `Terms`."""
-        digests: Callable[[asyncio.Transport], bytes] = lambda _: b""  # noqa: E731
-        if certificate is not None:
-            digests = partial(certificate.both, outgoing=bool(expected))
         return Terms(
             hello=Hello.fresh(self.name, self.instance),
             key=self.key(),
             expected=expected,
             room=room,
-            certificates=digests,
+            certificates=(lambda _: b"") if tls is None else tls.bound,
+            hint=_ALONE if expected and tls is self.unverified else "",
             done=done,
         )

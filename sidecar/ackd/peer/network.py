@@ -1,6 +1,6 @@
 """The sidecars of one store connected by TCP: makes links, takes them, and watches them.
 
-Without TLS only addresses of this machine are listened on and connected to.
+Only what stays on this machine goes without TLS.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ackd.config.address import TcpAddress
-from ackd.config.peers import PeerSettings, everywhere, parse_peer_address
+from ackd.config.peers import PeerSettings, everywhere, parse_advertised, parse_peer_address
 from ackd.engine.base.tasks import Tasks, Vitals
 from ackd.errors import ConfigError, PeerError
 from ackd.peer.arrivals import Arrivals
@@ -21,7 +21,7 @@ from ackd.peer.handshake import Handshake, Hello, NoLinkError
 from ackd.peer.link import READ_BYTES, TICKS_A_BEAT, LinkShare, TcpLink
 from ackd.peer.local import Local
 from ackd.peer.peer_limits import PeerLimits
-from ackd.peer.tls import TlsFiles
+from ackd.peer.tls import TlsFiles, explained, unverified
 from ackd.ports.peers import PeerUser
 from ackd.telemetry.metrics import Metrics
 
@@ -65,17 +65,20 @@ class TcpPeers:
         store share, as it is now. Raises ConfigError.
         """
         settings, metrics = self._settings, self._metrics
-        address = _address("listen", settings.listen)
-        given = _address("advertise", settings.advertise) if settings.advertise else address
+        address = _address("listen", settings.listen, parse_peer_address)
+        given = address
+        if settings.advertise:
+            given = _address("advertise", settings.advertise, parse_advertised)
         if everywhere(given):
             raise ConfigError(f"peers.advertise: nobody can connect to {given}.")
         files = await asyncio.to_thread(TlsFiles.of, settings)
-        if files is None and not address.local:
-            raise ConfigError(f"peers.listen: {address} can be reached by others: it needs TLS.")
+        if files is None and given.local and not address.local:
+            problem = f"peers.advertise: {given} is of this machine, and {address} is not."
+            raise ConfigError(problem)
         buffer = memoryview(bytearray(READ_BYTES))
         sent, received = metrics.peer_bytes.at("sent"), metrics.peer_bytes.at("received")
         share = LinkShare(user, self._limits, buffer, sent, received, self._ended)
-        local = Local(self.name, self.instance, key, files)
+        local = await asyncio.to_thread(self._local, key, files, secret=not given.local)
         arrivals = Arrivals(local, self._limits, metrics, self._has_room, self._arrived)
         self._running = local, share, arrivals
         try:
@@ -88,6 +91,16 @@ class TcpPeers:
             self._tasks.start(files.watch(), "tls")
         self._count()
         return str(TcpAddress(given.host if settings.advertise else host, given.port or port))
+
+    def _local(self, key: Callable[[], bytes], files: TlsFiles | None, *, secret: bool) -> Local:
+        """`secret`: whether others connect over a network."""
+        own = None
+        if files is None and secret:
+            # Some 10 MiB that a sidecar alone on its machine need not load.
+            from ackd.peer.self_made import listening  # noqa: PLC0415
+
+            own = listening()
+        return Local(self.name, self.instance, key, files, own, unverified())
 
     async def connect(self, name: str, address: str) -> None:
         """Make a link to the sidecar `name` at `address`, unless there is one, whoever made it;
@@ -115,23 +128,23 @@ class TcpPeers:
         if self._running is None:
             raise PeerError("This sidecar connects to no other: it is starting or stopping.")
         local = self._running[0]
-        certificate = local.certificate()
-        if certificate is None and not address.local:
-            raise PeerError(f"{name} is at {address}: without TLS only this machine is connected.")
+        tls = local.connecting(address)
         outcome: Outcome = asyncio.get_running_loop().create_future()
-        terms = local.terms(certificate, partial(self._made, outcome), expected=name)
-        tls = None if certificate is None else certificate.connecting
+        terms = local.terms(tls, partial(self._made, outcome), expected=name)
         wire: asyncio.Transport | None = None
         try:
             async with asyncio.timeout(self._limits.handshake_s):
                 wire, _ = await asyncio.get_running_loop().create_connection(
-                    partial(Handshake, terms), address.host, address.port, ssl=tls
+                    partial(Handshake, terms),
+                    address.host,
+                    address.port,
+                    ssl=None if tls is None else tls.context,
                 )
                 other = await outcome
         except TimeoutError:
             other = NoLinkError("timeout", "it does not answer in time")
         except ssl.SSLError as error:
-            other = NoLinkError("tls", f"TLS failed: {error}")
+            other = NoLinkError("tls", explained(error))
         except OSError as error:
             raise PeerError(f"{name} can't be reached at {address}: {error}.") from error
         finally:
@@ -210,8 +223,8 @@ class TcpPeers:
         await asyncio.sleep(0)
 
 
-def _address(key: str, text: str) -> TcpAddress:
+def _address(key: str, text: str, parse: Callable[[str], TcpAddress]) -> TcpAddress:
     try:
-        return parse_peer_address(text)
+        return parse(text)
     except ValueError as error:
         raise ConfigError(f"peers.{key}: {text!r}: {error}.") from error

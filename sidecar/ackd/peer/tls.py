@@ -1,4 +1,7 @@
-"""The certificate of a sidecar among others, from files that somebody renews while ackd runs."""
+"""TLS between sidecars, with certificates of one authority from files that somebody renews.
+
+Without files: `ackd.peer.self_made`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import hashlib
 import logging
 import re
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,21 +25,35 @@ _CERTIFICATE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
-    """What the files held at one time, ready for connections of both directions."""
-
-    listening: ssl.SSLContext
-    connecting: ssl.SSLContext
-    digest: bytes
-    """SHA-256 of the certificate, which proofs include: who stands between two sidecars has
-    another one.
+class PeerTls:
+    """TLS for connections of one direction. `bound`: what the handshake's proofs say of the
+    certificates, so that they do not fit who stands between two sidecars with another one.
     """
 
-    def both(self, transport: asyncio.Transport, *, outgoing: bool) -> bytes:
-        """The digests of both sides' certificates, of the connecting one first."""
-        secured = transport.get_extra_info("ssl_object")
-        theirs = hashlib.sha256(secured.getpeercert(binary_form=True) or b"").digest()
-        return self.digest + theirs if outgoing else theirs + self.digest
+    context: ssl.SSLContext
+    bound: Callable[[asyncio.Transport], bytes]
+
+
+def digest_of(certificate: bytes) -> bytes:
+    """What stands for a certificate (DER) in a proof, like `tls-server-end-point` of RFC 5929."""
+    return hashlib.sha256(certificate).digest()
+
+
+def shown(transport: asyncio.Transport) -> bytes:
+    """The digest of the certificate that the other side has shown."""
+    secured = transport.get_extra_info("ssl_object")
+    return digest_of(secured.getpeercert(binary_form=True) or b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What the files held at one time. Proofs name both sides' certificates, of the connecting one
+    first.
+    """
+
+    listening: PeerTls
+    connecting: PeerTls
+    digest: bytes
 
 
 class TlsFiles:
@@ -90,19 +108,48 @@ class TlsFiles:
         if block is None:
             message = f"{self._cert} holds no certificate"
             raise ValueError(message)
-        digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(block[0])).digest()
+        digest = digest_of(ssl.PEM_cert_to_DER_cert(block[0]))
         return Certificate(
-            self._context(ssl.PROTOCOL_TLS_SERVER), self._context(ssl.PROTOCOL_TLS_CLIENT), digest
+            PeerTls(self._context(ssl.PROTOCOL_TLS_SERVER), lambda wire: shown(wire) + digest),
+            PeerTls(self._context(ssl.PROTOCOL_TLS_CLIENT), lambda wire: digest + shown(wire)),
+            digest,
         )
 
     def _context(self, side: int) -> ssl.SSLContext:
         """Both sides show a certificate. Its names are not looked at: the handshake above proves
         who is there, and pods get their addresses after their certificates.
         """
-        tls = ssl.SSLContext(side)
-        tls.minimum_version = ssl.TLSVersion.TLSv1_3
-        tls.check_hostname = False
+        tls = context(side)
         tls.verify_mode = ssl.CERT_REQUIRED
         tls.load_verify_locations(self._authorities)
         tls.load_cert_chain(self._cert, self._key)
         return tls
+
+
+def context(side: int) -> ssl.SSLContext:
+    """TLS 1.3 that verifies nothing yet."""
+    tls = ssl.SSLContext(side)
+    tls.minimum_version = ssl.TLSVersion.TLSv1_3
+    tls.check_hostname = False
+    tls.verify_mode = ssl.CERT_NONE
+    return tls
+
+
+def unverified() -> PeerTls:
+    """For connecting where there are no files: any certificate will do, as the proofs name it."""
+    return PeerTls(context(ssl.PROTOCOL_TLS_CLIENT), shown)
+
+
+_MEANINGS = {
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not of peers.tls_ca_file",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it has no TLS files and this sidecar has some",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it has TLS files and this sidecar has none",
+    "TLSV1_ALERT_UNKNOWN_CA": "this sidecar's certificate is not of its peers.tls_ca_file",
+    "WRONG_VERSION_NUMBER": "it speaks no TLS",
+}
+
+
+def explained(error: ssl.SSLError) -> str:
+    """Why TLS failed, in words for the operator."""
+    meaning = _MEANINGS.get(error.reason or "", "")
+    return f"TLS failed: {meaning} ({error})" if meaning else f"TLS failed: {error}"

@@ -6,7 +6,7 @@ import pytest
 
 from ackd.config.load import load_text
 from ackd.config.mistakes import MistakesError
-from ackd.config.peers import TLS_FILES, everywhere, parse_peer_address
+from ackd.config.peers import TLS_FILES, everywhere, parse_advertised, parse_peer_address
 
 FILE = Path("ackd.toml")
 
@@ -29,24 +29,51 @@ def with_tls(folder: Path, *lines: str) -> str:
 
 def test_by_default_the_machine_itself_is_listened_on() -> None:
     peers = load_text("", FILE, {}).peers
-    assert (peers.on, peers.listen, peers.advertise, peers.tls) == (False, "127.0.0.1:0", "", False)
+    assert (peers.on, peers.listen, peers.advertise) == (False, "127.0.0.1:0", "")
 
 
 def test_an_address_of_a_pod_comes_from_the_environment(tmp_path: Path) -> None:
-    text = with_tls(tmp_path, 'listen = ":7082"')
-    environ = {"ACKD_PEERS__ADVERTISE": "10.0.0.7:7082"}
-    peers = load_text(text, tmp_path / "ackd.toml", environ).peers
-    assert (peers.listen, peers.advertise, peers.tls) == (":7082", "10.0.0.7:7082", True)
+    """Nothing else is needed, in either address family; TLS files may be given."""
+    listen = {"ACKD_PEERS__LISTEN": ":7083"}
+    for address in ("10.0.0.7", "fd00::7"):
+        environ = {**listen, "ACKD_PEERS__ADVERTISE": address}
+        peers = load_text("[peers]\non = true", FILE, environ).peers
+        assert (peers.listen, peers.advertise) == (":7083", address)
+    environ = {**listen, "ACKD_PEERS__ADVERTISE": "10.0.0.7"}
+    peers = load_text(with_tls(tmp_path), tmp_path / "ackd.toml", environ).peers
     assert peers.tls_ca_file == tmp_path / "tls_ca_file"
 
 
-@pytest.mark.parametrize("key", ["listen", "advertise"])
-@pytest.mark.parametrize("address", ["10.0.0.7:7082", "host.example:7082", "0.0.0.0:7082"])
-def test_without_tls_only_this_machine(key: str, address: str) -> None:
-    line = only(f'[peers]\non = true\n{key} = "{address}"')
-    assert line.startswith(f'ackd.toml:3:1: peers.{key} = "{address}": other machines can reach')
-    assert "`peers.tls_cert_file`, `peers.tls_key_file`, `peers.tls_ca_file`" in line
-    assert line.endswith("allowed: without TLS a loopback address")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("10.0.0.7", ("10.0.0.7", 0)),
+        ("fd00::7083", ("fd00::7083", 0)),
+        ("[fd00::7]", ("fd00::7", 0)),
+        ("[fd00::7]:7083", ("fd00::7", 7083)),
+        ("pod-7.example", ("pod-7.example", 0)),
+        ("pod-7.example:7083", ("pod-7.example", 7083)),
+        ("10.0.0.7:7083", ("10.0.0.7", 7083)),
+    ],
+)
+def test_what_is_given_to_others_may_lack_the_port(text: str, expected: tuple[str, int]) -> None:
+    found = parse_advertised(text)
+    assert (found.host, found.port) == expected
+
+
+@pytest.mark.parametrize("text", ["[fd00::7", "fd00::7:x", "host:x", "a b", "host/path"])
+def test_what_is_given_to_others_is_a_host(text: str) -> None:
+    with pytest.raises(ValueError, match=r"address"):
+        parse_advertised(text)
+
+
+@pytest.mark.parametrize("address", ["localhost", "127.0.0.1:7083", "::1"])
+def test_what_leaves_the_machine_has_tls_on_it_as_well(tmp_path: Path, address: str) -> None:
+    """Others take an address of this machine for one without TLS."""
+    lines = ('listen = ":7083"', f'advertise = "{address}"')
+    line = only("\n".join(("[peers]", "on = true", *lines)))
+    assert line.startswith(f'ackd.toml:4:1: peers.advertise = "{address}": others on this machine')
+    assert load_text(with_tls(tmp_path, *lines), tmp_path / "ackd.toml", {}).peers.on
 
 
 def test_every_address_can_be_listened_on_but_not_connected_to(tmp_path: Path) -> None:
@@ -71,6 +98,7 @@ def test_the_tls_files_go_together(tmp_path: Path) -> None:
         ('listen = "unix:/run/peers.sock"', "sidecars connect by TCP"),
         ('listen = "127.0.0.1"', "not an address"),
         ('advertise = "[::1:7082"', "brackets"),
+        ('advertise = "a host"', "host and port only"),
         ("connections_max = 0", "too small"),
         ("connections_max = 100000", "too large"),
     ],

@@ -184,8 +184,6 @@ async def test_nobody_there_is_told() -> None:
         await other.peers.stop()
         with pytest.raises(PeerError, match="other can't be reached at 127"):
             await one.peers.connect("other", other.address)
-        with pytest.raises(PeerError, match="without TLS only this machine"):
-            await one.peers.connect("other", "192.0.2.1:7082")
         with pytest.raises(PeerError, match="gives the address 'nowhere'"):
             await one.peers.connect("other", "nowhere")
 
@@ -220,11 +218,11 @@ async def test_links_are_bounded_on_both_sides() -> None:
         await linked(third, other)
 
 
-async def test_an_address_that_others_can_reach_needs_tls(tmp_path: Path) -> None:
+async def test_an_address_that_nobody_can_use_is_a_mistake(tmp_path: Path) -> None:
     """The rules of the configuration say so, too; this is the last line."""
     for settings, problem in (
-        (PeerSettings(listen="192.0.2.1:0"), "it needs TLS"),
         (PeerSettings(listen=":0"), "nobody can connect to"),
+        (PeerSettings(listen=":0", advertise="localhost"), "is of this machine"),
         (PeerSettings(listen="unix:/x"), "connect by TCP"),
         (PeerSettings(tls_cert_file=tmp_path / "no"), "go together"),
     ):
@@ -240,8 +238,15 @@ async def test_an_address_in_use_is_a_mistake_of_the_configuration() -> None:
 
 
 async def test_the_address_for_others_may_be_another() -> None:
-    one = make_node("one", PeerSettings(advertise="localhost:0"))
+    for text in ("localhost:0", "localhost"):
+        one = make_node("one", PeerSettings(advertise=text))
+        async with running(one):
+            host, _, port = one.address.rpartition(":")
+            assert host == "localhost"
+            assert int(port) > 0
+
+
+async def test_an_address_of_ipv6_is_given_in_brackets() -> None:
+    one = make_node("one", PeerSettings(listen=":0", advertise="fd00::7"))
     async with running(one):
-        host, _, port = one.address.rpartition(":")
-        assert host == "localhost"
-        assert int(port) > 0
+        assert one.address.startswith("[fd00::7]:")

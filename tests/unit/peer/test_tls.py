@@ -20,6 +20,7 @@ from ackd.peer.link import TcpLink
 from ackd.peer.peer_limits import PeerLimits
 from ackd.peer.tls import TlsFiles
 from ackd.ports import PeerLink
+from tests.unit.peer.middle import between
 from tests.unit.peer.recorder import Node, linked, make_node, running
 from tests.unit.peer.stranger import stranger
 
@@ -162,29 +163,9 @@ async def test_who_stands_between_is_noticed(tmp_path: Path, authority: trustme.
     middle = await asyncio.to_thread(TlsFiles.of, files.settings())
     assert middle is not None
     certificate = middle.now
-    pumps: list[asyncio.Task[None]] = []
-    async with running(one, other), asyncio.TaskGroup() as group:
-
-        async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            try:
-                while data := await reader.read(65_536):
-                    writer.write(data)
-            except OSError:
-                pass
-            writer.transport.abort()
-
-        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            host, _, port = other.address.rpartition(":")
-            there = await asyncio.open_connection(host, int(port), ssl=certificate.connecting)
-            pumps.append(group.create_task(pump(reader, there[1])))
-            pumps.append(group.create_task(pump(there[0], writer)))
-
-        server = await asyncio.start_server(relay, "127.0.0.1", 0, ssl=certificate.listening)
-        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with running(one, other), between(other.address, certificate) as (address, _):
         with pytest.raises(PeerError, match="another store"):
             await one.peers.connect("other", address)
-        server.close()
-        await asyncio.gather(*pumps)
         assert other.refused("key") == 1
         assert one.user.events == other.user.events == []
 
