@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from ackd_reports.generate import Plan, generate
+from ackd_reports.generate import GenerationPlan, generate
 from ackd_reports.targets import TargetsError, duration_us
 
 KEPT, FAILED, USAGE, BROKEN, NO_DATA = 0, 1, 2, 3, 4
@@ -142,7 +142,7 @@ def _make(arguments: argparse.Namespace) -> int:
     from ackd_reports import job  # noqa: PLC0415 -- Spark takes seconds to load
 
     verdict: int = job.make(
-        job.Order(
+        job.ReportRequest(
             sources=tuple(arguments.source),
             lake=arguments.lake,
             out=arguments.out,
@@ -184,7 +184,7 @@ def _follow(arguments: argparse.Namespace) -> int:
 
 
 def _generate(arguments: argparse.Namespace) -> int:
-    plan = Plan(messages=arguments.messages, hours=arguments.hours, seed=arguments.seed)
+    plan = GenerationPlan(messages=arguments.messages, hours=arguments.hours, seed=arguments.seed)
     made = generate(arguments.folder, plan)
     _say(f"{made.messages} messages, {made.spans} spans, {len(made.files)} files")
     return KEPT

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ackd_reports import words
-from ackd_reports.generate_batches import Batch, Batches, Place, alone
+from ackd_reports.generate_batches import Batches, MadeBatch, Place, alone
 from ackd_reports.generate_spans import Span, Value, as_json, attributes_json
 from ackd_reports.words import HOUR_US, MICRO
 
@@ -36,7 +36,7 @@ START_US: Final = 1_790_000_000 // 86_400 * 86_400 * MICRO
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GenerationPlan:
     """What to make. Shares are of messages."""
 
     messages: int = 10_000
@@ -72,7 +72,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stream:
+class _MadeStream:
     system: str
     topic: str
     group: str
@@ -84,12 +84,12 @@ _SYSTEMS: Final = ("kafka", "rocketmq", "pulsar")
 _NAMES: Final = ("orders", "payments", "invoices", "mail", "audit", "stock", "search", "users")
 
 
-def generate(folder: Path, plan: Plan) -> Made:
+def generate(folder: Path, plan: GenerationPlan) -> Made:
     """Write trace files into `folder`; deterministic in `plan`."""
     folder.mkdir(parents=True, exist_ok=True)
     made = Made()
     chance = random.Random(plan.seed)  # noqa: S311 -- reproducible on purpose
-    writer = _Writer(folder, plan, made)
+    writer = _MadeFiles(folder, plan, made)
     streams = [_stream(number) for number in range(plan.streams)]
     offsets: Counter[tuple[str, int]] = Counter()
     again = set(chance.sample(range(plan.messages), plan.again))
@@ -132,20 +132,22 @@ def generate(folder: Path, plan: Plan) -> Made:
     return made
 
 
-def _stream(number: int) -> _Stream:
+def _stream(number: int) -> _MadeStream:
     name = _NAMES[number % len(_NAMES)] + ("" if number < len(_NAMES) else str(number))
     system = _SYSTEMS[0 if number < _KAFKA_FIRST else number % len(_SYSTEMS)]
-    return _Stream(system, name, f"{name}-workers", f"{name}-app", MICRO * 0.4 * (1 + number % 3))
+    return _MadeStream(
+        system, name, f"{name}-workers", f"{name}-app", MICRO * 0.4 * (1 + number % 3)
+    )
 
 
-def _times(plan: Plan, chance: random.Random) -> list[int]:
+def _times(plan: GenerationPlan, chance: random.Random) -> list[int]:
     """Times of publishing: twice the load at midday as at midnight."""
     weights = [1.5 - 0.5 * math.cos(2 * math.pi * (hour % 24) / 24) for hour in range(plan.hours)]
     hours = chance.choices(range(plan.hours), weights, k=plan.messages)
     return sorted(plan.start_us + hour * HOUR_US + chance.randrange(HOUR_US) for hour in hours)
 
 
-def bad_hour(plan: Plan) -> tuple[int, int]:
+def bad_hour(plan: GenerationPlan) -> tuple[int, int]:
     """The hour of trouble, [from, to) in microseconds."""
     since = plan.start_us + (plan.hours * 2 // 3) * HOUR_US
     return since, since + HOUR_US
@@ -156,9 +158,9 @@ class _Life:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: GenerationPlan,
         chance: random.Random,
-        stream: _Stream,
+        stream: _MadeStream,
         key: dict[str, Value],
         published: int,
     ) -> None:
@@ -239,7 +241,9 @@ class _Life:
         return Span(name, kind, start, start if end is None else end, attributes, event == "expire")
 
 
-def _batched(batches: Batches, place: Place, offset: int, spans: Iterable[Span]) -> Iterator[Batch]:
+def _batched(
+    batches: Batches, place: Place, offset: int, spans: Iterable[Span]
+) -> Iterator[MadeBatch]:
     """A life's deliveries and acks: into the batches of their time, or apart if out of order."""
     leases = [each for each in spans if each.attributes[words.EVENT] in words.LEASE_EVENTS]
     acks = [each.end_us for each in leases if each.attributes[words.EVENT] == "ack"]
@@ -257,12 +261,14 @@ def _batched(batches: Batches, place: Place, offset: int, spans: Iterable[Span])
             batches.add(place, "settle", offset, at_us)
 
 
-def _batch_span(batch: Batch) -> Span:
+def _batch_span(batch: MadeBatch) -> Span:
     name = f"{batch.event} {batch.place[1]}"
     return Span(name, 3, batch.start_us, batch.end_us, {**batch.attributes()})
 
 
-def _process(plan: Plan, streams: Iterable[_Stream]) -> Iterator[tuple[Span, int, int]]:
+def _process(
+    plan: GenerationPlan, streams: Iterable[_MadeStream]
+) -> Iterator[tuple[Span, int, int]]:
     """What sidecars tell of themselves, and commits with their lag."""
     since, until = bad_hour(plan)
     end = plan.start_us + plan.hours * HOUR_US
@@ -295,10 +301,10 @@ def _process(plan: Plan, streams: Iterable[_Stream]) -> Iterator[tuple[Span, int
             yield Span(f"commit {stream.topic}", 3, at, at + 2_000, commit), 0, 0
 
 
-class _Writer:
+class _MadeFiles:
     """Files by sidecar and hour, a line and gzip member for every 512 spans."""
 
-    def __init__(self, folder: Path, plan: Plan, made: Made) -> None:
+    def __init__(self, folder: Path, plan: GenerationPlan, made: Made) -> None:
         self._folder = folder
         self._plan = plan
         self._made = made

@@ -15,7 +15,7 @@ _HELD_US: Final = 4 * BUCKET_US
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MadeBatch:
     """A finished batch span without its common attributes."""
 
     place: Place
@@ -61,15 +61,15 @@ class Batches:
         """One delivery (`receive`) or ack (`settle`)."""
         self._open.setdefault((place, event, at_us // BUCKET_US), []).append((at_us, offset))
 
-    def done(self, before_us: int | None = None) -> Iterator[Batch]:
+    def done(self, before_us: int | None = None) -> Iterator[MadeBatch]:
         """Take out what is older; everything without `before_us`."""
         bound = None if before_us is None else (before_us - _HELD_US) // BUCKET_US
         for key in [each for each in self._open if bound is None or each[2] < bound]:
             place, event, _ = key
             times, offsets = zip(*self._open.pop(key), strict=True)
-            yield Batch(place, event, min(times), max(times), offsets, 0)
+            yield MadeBatch(place, event, min(times), max(times), offsets, 0)
 
 
-def alone(place: Place, event: str, offset: int, at_us: int, *, again: bool) -> Batch:
+def alone(place: Place, event: str, offset: int, at_us: int, *, again: bool) -> MadeBatch:
     """Make a batch span of a single message."""
-    return Batch(place, event, at_us, at_us, (offset,), int(again))
+    return MadeBatch(place, event, at_us, at_us, (offset,), int(again))

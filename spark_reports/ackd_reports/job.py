@@ -25,7 +25,7 @@ CODES: Final = {measures.KEPT: 0, measures.BROKEN: 3, measures.NO_DATA: 4}
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ReportRequest:
     """What to make. Times in microseconds since 1970; None = as the data says."""
 
     sources: tuple[str, ...]
@@ -41,7 +41,7 @@ class Order:
     conf: Mapping[str, str] = field(default_factory=dict)
 
 
-def make(order: Order, say: Callable[[str], None]) -> int:
+def make(order: ReportRequest, say: Callable[[str], None]) -> int:
     """Make a report; the exit code. Raises `TargetsError` and `OSError`."""
     wanted = targets.load(order.targets) if order.targets else ()
     brief = is_little((*order.sources, _lake(order)))
@@ -55,13 +55,13 @@ def make(order: Order, say: Callable[[str], None]) -> int:
     return code
 
 
-def _lake(order: Order) -> str:
+def _lake(order: ReportRequest) -> str:
     return order.lake or str((order.out / "lake").absolute())
 
 
 def _report(
     spark: SparkSession,
-    order: Order,
+    order: ReportRequest,
     wanted: tuple[targets.Target, ...],
     say: Callable[[str], None],
 ) -> Report:
@@ -76,7 +76,7 @@ def _report(
     return build(lake, order, wanted)
 
 
-def build(lake: Lake, order: Order, wanted: tuple[targets.Target, ...]) -> Report:
+def build(lake: Lake, order: ReportRequest, wanted: tuple[targets.Target, ...]) -> Report:
     """The report as plain data; the 5-minute figures go to `out/gold` as Parquet, or where
     executors are on other hosts and the lake is no local folder, to `gold` in the lake.
     """

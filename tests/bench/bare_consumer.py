@@ -15,7 +15,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 
-from ackd_adapters.rocketmq.client import EVERYTHING, Client, Held
+from ackd_adapters.rocketmq.client import EVERYTHING, GroupClient, HeldMessage
 from ackd_adapters.rocketmq.config import RocketMQOptions
 from ackd_adapters.rocketmq.rpc import Rpc
 from ackd_adapters.rocketmq.session import Session, consumer_settings
@@ -72,7 +72,7 @@ async def rocketmq(address: str, topic: str, group: str, count: int) -> Done:
     options = RocketMQOptions(endpoints=address)
     rpc = Rpc(options, f"bare-{group}")
     await rpc.start()
-    client = Client(rpc, options, group)
+    client = GroupClient(rpc, options, group)
     session = Session(
         rpc, consumer_settings(client.group, {topic: EVERYTHING}, POLL_MS), client.group
     )
@@ -90,7 +90,9 @@ async def rocketmq(address: str, topic: str, group: str, count: int) -> Done:
             if not found:
                 continue
             watch = watch or Watch()
-            said = await client.ack(topic, [Held(each.message_id, each.handle) for each in found])
+            said = await client.ack(
+                topic, [HeldMessage(each.message_id, each.handle) for each in found]
+            )
             if set(said) != {"OK"}:
                 raise RuntimeError(f"not acked: {said}")
             seen += len(found)

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from ackd_adapters.rocketmq.client import Client
+from ackd_adapters.rocketmq.client import GroupClient
 from ackd_adapters.rocketmq.config import RocketMQOptions
 from ackd_adapters.rocketmq.message import MessageIds, MessageToSend
 from ackd_adapters.rocketmq.rpc import Rpc
@@ -81,7 +81,7 @@ async def fill_rocketmq(rocketmq: RocketMQ, topic: str, count: int) -> None:
     options = RocketMQOptions(endpoints=rocketmq.endpoints, request_timeout_ms=60_000)
     rpc = Rpc(options, f"fill-{topic}")
     await rpc.start()
-    client, ids, left = Client(rpc, options), MessageIds(), iter(range(count))
+    client, ids, left = GroupClient(rpc, options), MessageIds(), iter(range(count))
 
     async def sender() -> None:
         for _ in left:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from ackd_reports.generate import Plan, generate
+from ackd_reports.generate import GenerationPlan, generate
 from tests.support.paths import REPO
 
 SAMPLE_S = 0.2
@@ -63,7 +63,7 @@ def main() -> int:
     folder = REPO / ".cache" / "bench" / "reports" / str(arguments.messages)
     traces = folder / "traces"
     if not (folder / "made").exists():
-        made = generate(traces, Plan(messages=arguments.messages, hours=48, streams=24))
+        made = generate(traces, GenerationPlan(messages=arguments.messages, hours=48, streams=24))
         (folder / "made").write_text(f"{made.spans}\n")
     out = folder / f"out-{time.time_ns()}"
     ackd = [sys.executable, "-m", "ackd", "report", "make", "--master", arguments.master]

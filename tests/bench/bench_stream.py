@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ackd_reports.frames import stream
 from ackd_reports.frames.lake import Lake
 from ackd_reports.frames.session import session
-from ackd_reports.generate import Plan, generate
+from ackd_reports.generate import GenerationPlan, generate
 from tests.support.paths import REPO
 
 MOMENTS = 10
@@ -45,7 +45,9 @@ def main() -> int:
     arguments = parser.parse_args()
     folder = REPO / ".cache" / "bench" / f"stream-{time.time_ns()}"
     (folder / "source").mkdir(parents=True)
-    made = generate(folder / "made", Plan(messages=arguments.messages, hours=1, streams=2))
+    made = generate(
+        folder / "made", GenerationPlan(messages=arguments.messages, hours=1, streams=2)
+    )
     for number in range(arguments.batches):
         # The same messages again and again: only the number of files and batches grows.
         _link(made.files[number % len(made.files)], folder / "source", number)

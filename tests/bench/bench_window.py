@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ackd.malloc import TRIM_S
-from ackd_torture.parts import Local, Sidecar, SidecarPlan
+from ackd_torture.parts import LocalQueue, Sidecar, SidecarPlan
 from tests.bench.bench_http import produce, sidecar_on
 from tests.bench.measure import percentile_ms, rss_mb
 from tests.support.kafka import Kafka
@@ -104,7 +104,7 @@ def deadlines(talk: Talk, leases: list[str]) -> dict[str, object]:
 def start(kafka: Kafka, folder: Path) -> dict[str, object]:
     """From the start of the process to ready: with the local queue, and on Kafka."""
     found: dict[str, object] = {}
-    plan = SidecarPlan(broker=Local(folder), store_url="embedded", topic="bench", sub="bench")
+    plan = SidecarPlan(broker=LocalQueue(folder), store_url="embedded", topic="bench", sub="bench")
     local = Sidecar("bench-start-local", plan, folder)
     try:
         times = [timed(local) for _ in range(3)]

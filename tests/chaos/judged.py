@@ -11,12 +11,12 @@ from pathlib import Path
 
 from ackd_torture.checker import BROKEN, Verdict
 from ackd_torture.child import BrokerPart, Part
-from ackd_torture.history import Kind, Recorder
+from ackd_torture.history import EventKind, Recorder
 from ackd_torture.nemesis import Nemesis
 from ackd_torture.parts import Sidecar, SidecarPlan, Valkey
 from ackd_torture.report import save
 from ackd_torture.run import Course, Deployment, Script, Setup, deployed, torture
-from ackd_torture.workload import Plan
+from ackd_torture.workload import WorkloadPlan
 from tests.chaos.world import Http
 from tests.support.paths import CACHE
 
@@ -41,7 +41,7 @@ def judge(
     script: Script | None = None,
     hurt_broker: bool = False,
     rate_per_s: int = 150,
-    change: Callable[[Plan], Plan] = lambda plan: plan,
+    change: Callable[[WorkloadPlan], WorkloadPlan] = lambda plan: plan,
     name: str,
 ) -> Verdict:
     """Run it and give the verdict; its JSON stays in `.cache/chaos` for the documentation.
@@ -97,9 +97,9 @@ def parts_of(deployment: Deployment, *, hurt_broker: bool) -> list[Part]:
     return parts
 
 
-def plan_of(setup: Setup, deployment: Deployment, seed: int, rate_per_s: int) -> Plan:
+def plan_of(setup: Setup, deployment: Deployment, seed: int, rate_per_s: int) -> WorkloadPlan:
     """The load: six publishers, nine consumers of three kinds. Many, as some always wait."""
-    return Plan(
+    return WorkloadPlan(
         urls=deployment.urls,
         topic=setup.topic,
         sub="orders",
@@ -153,7 +153,7 @@ def rolled_back(folder: Path, took_s: list[float]) -> Script:
         await asyncio.to_thread(shutil.copytree, store.folder, copy)
         await asyncio.sleep(2.0)
         with Recorder(folder / "history" / "loss.ndjson", "loss") as recorder:
-            recorder.note(Kind.DATA_LOST, note="roll back")
+            recorder.note(EventKind.DATA_LOST, note="roll back")
             recorder.flush()
             await asyncio.to_thread(store.kill)
             await asyncio.to_thread(shutil.rmtree, store.folder)
@@ -163,7 +163,7 @@ def rolled_back(folder: Path, took_s: list[float]) -> Script:
             for each in sidecars:
                 await asyncio.to_thread(wait_repaired, each)
             took_s.append(time.monotonic() - start)
-            recorder.note(Kind.HEALED, note="roll back")
+            recorder.note(EventKind.HEALED, note="roll back")
         for each in sidecars:
             await nemesis.kill(each, down_ms=0)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd_torture.parts import Local, Sidecar
+from ackd_torture.parts import LocalQueue, Sidecar
 from tests.chaos.world import Http, offsets, world
 
 pytestmark = [pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -48,7 +48,7 @@ def patch(sidecar: Sidecar, **changes: object) -> None:
 
 def test_i4_each_deadline_is_kept_at_any_place_of_the_window(folder: Path, figure: Figure) -> None:
     """Neither one length of the lease nor the place in the queue makes one come later."""
-    with world(Local(folder, partitions=1), folder, stuck_after_ms=LONG_MS) as deployment:
+    with world(LocalQueue(folder, partitions=1), folder, stuck_after_ms=LONG_MS) as deployment:
         client = Http(deployment.sidecar("s1"))
         publish(client, deployment.topic, COUNT)
         deadline: dict[int, int] = {}
@@ -77,7 +77,7 @@ def test_i4_r30_a_new_lease_time_leaves_open_leases_their_deadlines(
     """Neither earlier nor later than their holders were told; what is delivered then has the new
     time.
     """
-    with world(Local(folder, partitions=1), folder, lease_ms=4_000) as deployment:
+    with world(LocalQueue(folder, partitions=1), folder, lease_ms=4_000) as deployment:
         sidecar = deployment.sidecar("s1")
         client = Http(sidecar)
         publish(client, deployment.topic, 50)

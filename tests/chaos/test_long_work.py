@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ackd_torture.parts import Local, Sidecar
+from ackd_torture.parts import LocalQueue, Sidecar
 from tests.chaos.world import Http, World, world
 from tests.support.wait import wait_until
 
@@ -51,7 +51,7 @@ def dead(client: Http) -> list[dict[str, Any]]:
 
 def test_i7_notes_and_the_time_of_a_message_survive_kill_9(folder: Path) -> None:
     """A note that was answered is there; a message that fails for long is given up in its time."""
-    local = Local(folder, partitions=1)
+    local = LocalQueue(folder, partitions=1)
     with world(local, folder) as deployment:
         sidecar = deployment.sidecar("s1")
         client = Http(sidecar)
@@ -85,7 +85,7 @@ def test_i7_notes_and_the_time_of_a_message_survive_kill_9(folder: Path) -> None
 
 def test_a_cancel_that_was_answered_survives_kill_9(folder: Path) -> None:
     """I7: the message is over, and the worker is told so by the next process."""
-    local = Local(folder, partitions=1)
+    local = LocalQueue(folder, partitions=1)
     with world(local, folder) as deployment:
         sidecar = deployment.sidecar("s1")
         client = Http(sidecar)

@@ -19,9 +19,9 @@ from ackd.ports.own_topics import retry_topic
 from ackd_torture.checker import BROKEN, Verdict
 from ackd_torture.child import BrokerPart, Part
 from ackd_torture.nemesis import Nemesis, Temper
-from ackd_torture.parts import Local, Sidecar, SidecarPlan, Value
+from ackd_torture.parts import LocalQueue, Sidecar, SidecarPlan, Value
 from ackd_torture.run import Course
-from ackd_torture.workload import Mood, Plan
+from ackd_torture.workload import Mood, WorkloadPlan
 from tests.chaos.judged import assert_kept, judge, setup_for
 from tests.chaos.world import KafkaAt
 
@@ -53,7 +53,7 @@ def run(broker: BrokerPart, folder: Path, name: str, keys: int, **more: object) 
     course = Course(seed=SEED, kills=6, temper=Temper(pause_ms=1_000), calm_s=CALM_S)
     script = rebalances if setup.sidecars > 1 else None
 
-    def change(plan: Plan) -> Plan:
+    def change(plan: WorkloadPlan) -> WorkloadPlan:
         return replace(plan, keys=keys, backlog=keys * 10, ordering="key", mood=MOOD)
 
     return judge(setup, course, script=script, rate_per_s=200, change=change, name=name)
@@ -98,18 +98,18 @@ def test_i6_a_thousand_keys_keep_their_order_under_kills_and_rebalances(
 
 
 def test_i6_on_the_local_queue_with_its_own_store(folder: Path) -> None:
-    verdict = run(Local(folder), folder, "order-local", 100, sidecars=1, store="embedded")
+    verdict = run(LocalQueue(folder), folder, "order-local", 100, sidecars=1, store="embedded")
     assert_kept(verdict, seed=SEED)
     assert verdict.chains > 90
 
 
 def test_an_order_that_nobody_keeps_is_found_out(folder: Path) -> None:
     """The same run with `ordering = "none"`: the judge has teeth."""
-    plan = replace(setup_for(Local(folder), folder, TOPIC), sidecars=1, store="embedded")
+    plan = replace(setup_for(LocalQueue(folder), folder, TOPIC), sidecars=1, store="embedded")
     setup = replace(plan, proxied=False)
     course = Course(seed=SEED, kills=0, workers=0, warm_s=1.0, calm_s=1.0)
 
-    def change(plan: Plan) -> Plan:
+    def change(plan: WorkloadPlan) -> WorkloadPlan:
         return replace(plan, keys=20, backlog=200, ordering="key", publishers=1)
 
     verdict = judge(setup, course, change=change, name="order-teeth")

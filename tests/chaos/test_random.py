@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ackd_torture.nemesis import Temper
-from ackd_torture.parts import Local
+from ackd_torture.parts import LocalQueue
 from ackd_torture.run import Course
 from tests.chaos.judged import CALM_S, assert_kept, judge, setup_for
 from tests.chaos.traced import assert_traced
@@ -34,7 +34,7 @@ def test_ten_kills_on_kafka(at_kafka: KafkaAt, folder: Path) -> None:
 
 def test_six_kills_of_a_sidecar_with_its_own_store(folder: Path) -> None:
     """The default set-up: embedded store, local queue, one sidecar, nothing else."""
-    setup = setup_for(Local(folder), folder, "random", sidecars=1, store="embedded")
+    setup = setup_for(LocalQueue(folder), folder, "random", sidecars=1, store="embedded")
     course = Course(seed=SEED, kills=6, temper=TEMPER, calm_s=CALM_S)
     verdict = judge(setup, course, name="random-local")
     assert_kept(verdict, seed=SEED)

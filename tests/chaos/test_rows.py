@@ -14,7 +14,7 @@ import pytest
 
 from ackd_torture.child import Part
 from ackd_torture.nemesis import Nemesis
-from ackd_torture.parts import Local
+from ackd_torture.parts import LocalQueue
 from ackd_torture.run import Course
 from tests.chaos.judged import CALM_S, assert_kept, judge, setup_for
 from tests.chaos.world import KafkaAt
@@ -64,7 +64,7 @@ def test_every_row_on_kafka(at_kafka: KafkaAt, folder: Path) -> None:
 
 def test_every_row_on_the_local_queue(folder: Path) -> None:
     """Two sidecars share the folder of the queue and one store."""
-    setup = setup_for(Local(folder), folder, "rows", sidecars=2)
+    setup = setup_for(LocalQueue(folder), folder, "rows", sidecars=2)
 
     async def script(nemesis: Nemesis, workers: Sequence[Part]) -> None:
         await each_row(nemesis, workers, nemesis.parts)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ackd_torture.checker import Verdict
-from ackd_torture.parts import Local
+from ackd_torture.parts import LocalQueue
 from ackd_torture.run import Course, Setup, deployed, torture
 from tests.chaos.judged import LEASE_MS, plan_of
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 def test_forgetful_store_is_found_out(folder: Path) -> None:
     setup = Setup(
-        broker=Local(folder),
+        broker=LocalQueue(folder),
         topic="teeth",
         folder=folder,
         store="embedded",

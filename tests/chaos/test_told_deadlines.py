@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd_torture.parts import Local
+from ackd_torture.parts import LocalQueue
 from tests.chaos.world import Http, world
 
 pytestmark = [pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -32,7 +32,7 @@ def test_told_deadlines_do_not_lag_after_the_store_came_back_slowly(folder: Path
     The call that is under way at the kill makes the sidecar read the record again as soon as the
     store can be reached; that read then waits while the store stands still.
     """
-    local = Local(folder, partitions=1)
+    local = LocalQueue(folder, partitions=1)
     with world(local, folder, store_settings={"grace_ms": 500}) as deployment:
         store, client = deployment.store, Http(deployment.sidecar("s1"))
         assert store is not None

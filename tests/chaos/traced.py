@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ackd_torture.history import Event, Kind, histories, load
+from ackd_torture.history import Event, EventKind, histories, load
 from tests.support.otlp import offsets, spans
 
 ACKED = ("acked", "already_acked")
@@ -91,15 +91,15 @@ def assert_traced(folder: Path) -> Traced:
     """Acks, deliveries, redeliveries and dead letters of the histories are in the traces."""
     found = traced(folder / "traces")
     events = load(histories(folder / "history"))
-    delivered = {e.lease: e for e in events if e.kind is Kind.DELIVERED}
+    delivered = {e.lease: e for e in events if e.kind is EventKind.DELIVERED}
     acked = {delivered[e.lease].id for e in events if _acked(e)}
-    asked = {e.lease for e in events if e.kind is Kind.SETTLE and e.do == "ack"}
+    asked = {e.lease for e in events if e.kind is EventKind.SETTLE and e.do == "ack"}
     unclear = {delivered[lease].id for lease in asked} - acked
     missing = found.missing
     assert found.acked - acked <= unclear, "acks that no client knows of"
     # Who was killed between the store's decision and its answer has counted nothing. Asked again,
     # the next one says "already acked".
-    in_doubt = {delivered[e.lease] for e in events if e.kind is Kind.SETTLE_UNKNOWN}
+    in_doubt = {delivered[e.lease] for e in events if e.kind is EventKind.SETTLE_UNKNOWN}
     unanswered = {each.id for each in in_doubt}
     found.uncounted = len((acked - found.acked) & unanswered)
     lacking = acked - found.acked - unanswered
@@ -120,9 +120,11 @@ def assert_traced(folder: Path) -> Traced:
 
 def _told(events: list[Event], ones: set[tuple[str, int]]) -> list[Event]:
     """What the clients know of some deliveries."""
-    leases = {e.lease for e in events if e.kind is Kind.DELIVERED and (e.id, e.attempt) in ones}
+    leases = {
+        e.lease for e in events if e.kind is EventKind.DELIVERED and (e.id, e.attempt) in ones
+    }
     return [e for e in events if e.lease in leases]
 
 
 def _acked(event: Event) -> bool:
-    return event.kind is Kind.SETTLED and event.do == "ack" and event.status in ACKED
+    return event.kind is EventKind.SETTLED and event.do == "ack" and event.status in ACKED

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ackd.cli import exit_codes
-from ackd_torture.parts import Local, Sidecar, SidecarPlan
+from ackd_torture.parts import LocalQueue, Sidecar, SidecarPlan
 from ackd_torture.ports import free_port
 from tests.support.paths import REPO, remove_run_dir, run_dir
 
@@ -30,7 +30,7 @@ def torture(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_against_a_running_sidecar(tmp_path: Path) -> None:
     """By URL: load and a verdict; the sidecar is not hurt."""
     folder = run_dir("torture")
-    plan = SidecarPlan(broker=Local(folder), store_url="embedded", topic="tortured")
+    plan = SidecarPlan(broker=LocalQueue(folder), store_url="embedded", topic="tortured")
     sidecar = Sidecar("s1", plan, folder)
     try:
         sidecar.start()

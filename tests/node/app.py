@@ -14,34 +14,34 @@ import signal
 import sys
 from pathlib import Path
 
-from ackd_torture.history import Kind, Recorder, read
-from ackd_torture.workload import Mood, Plan, Workload
+from ackd_torture.history import EventKind, Recorder, read
+from ackd_torture.workload import Mood, Workload, WorkloadPlan
 
 CALM = Mood(retry=0, extend=0, forget=0, overdue=0, release=0, dead=0)
 
 
-def plan() -> Plan:
+def plan() -> WorkloadPlan:
     """Of this pod: its name makes its histories different from others'."""
     facts = json.loads(os.environ["PLAN"])
     facts["folder"] = Path(facts["folder"])
     facts["name"] = f"{os.environ['HOSTNAME']}-{os.getpid()}-{os.urandom(3).hex()}"
     # The mood of an application that does nothing wrong: what comes twice is not its fault.
-    return Plan(**facts, urls=[os.environ["ACKD_URL"]], publishers=0, mood=CALM)
+    return WorkloadPlan(**facts, urls=[os.environ["ACKD_URL"]], publishers=0, mood=CALM)
 
 
-def drop_all(own: Plan) -> None:
+def drop_all(own: WorkloadPlan) -> None:
     """Note that what is open is nobody's any more, as the sidecar gives it back; then be gone."""
     left: dict[str, str] = {}
     for path in sorted(own.folder.glob(f"{own.name}-*.ndjson")):
         for event in read(path):
-            if event.kind is Kind.DELIVERED:
+            if event.kind is EventKind.DELIVERED:
                 left[event.lease] = event.sub
-            elif event.kind is Kind.SETTLE:
+            elif event.kind is EventKind.SETTLE:
                 left.pop(event.lease, None)
     name = f"{own.name}-end"
     with Recorder(own.folder / f"{name}.ndjson", name) as recorder:
         for lease, sub in left.items():
-            recorder.note(Kind.SETTLE, sub=sub, lease=lease, do="release")
+            recorder.note(EventKind.SETTLE, sub=sub, lease=lease, do="release")
     os._exit(0)
 
 

@@ -13,7 +13,7 @@ import psutil
 from confluent_kafka import Producer
 
 from ackd_torture.checker import Verdict, check
-from ackd_torture.history import Kind, Recorder, histories, load
+from ackd_torture.history import EventKind, Recorder, histories, load
 from ackd_torture.workload import acked_by
 from tests.support.k8s.api import Api, ApiError, Json
 from tests.support.kafka import Kafka
@@ -207,19 +207,19 @@ class Shop:
 
         def finished() -> bool:
             events = load(histories(self.folder))
-            published = {each.msg for each in events if each.kind is Kind.PUBLISHED}
+            published = {each.msg for each in events if each.kind is EventKind.PUBLISHED}
             return published <= acked_by(histories(self.folder))
 
         wait_until(finished, f"acks in {self.name}", timeout_s=DRAIN_S_MAX, interval_s=0.5)
         time.sleep(calm_s)  # what should not come would have come
         with Recorder(self.folder / "drain.ndjson", "drain") as recorder:
-            recorder.note(Kind.DRAINED, sub=SUB, count=0)
+            recorder.note(EventKind.DRAINED, sub=SUB, count=0)
         return check(load(histories(self.folder)))
 
     def attempts(self) -> int:
         """The highest attempt number that any application was told."""
         events = load(histories(self.folder))
-        return max(each.attempt for each in events if each.kind is Kind.DELIVERED)
+        return max(each.attempt for each in events if each.kind is EventKind.DELIVERED)
 
     def plan(self, **more: Any) -> str:
         """For `PLAN` of the application."""
@@ -282,12 +282,12 @@ class Publisher:
         def stored(error: object, message: Any) -> None:
             if error is None:
                 place = f"{message.topic()}/{message.partition()}/{message.offset()}"
-                recorder.note(Kind.PUBLISHED, msg=msg, id=place)
+                recorder.note(EventKind.PUBLISHED, msg=msg, id=place)
             else:
-                recorder.note(Kind.PUBLISH_UNKNOWN, msg=msg, note=str(error))
+                recorder.note(EventKind.PUBLISH_UNKNOWN, msg=msg, note=str(error))
             recorder.flush()
 
-        recorder.note(Kind.PUBLISH, msg=msg)
+        recorder.note(EventKind.PUBLISH, msg=msg)
         recorder.flush()
         body = json.dumps({"msg": msg, "pad": "x" * 200}).encode()
         self.producer.produce(self._shop.topic, body, key=msg.encode(), on_delivery=stored)

@@ -32,9 +32,9 @@ STANDS_IN: dict[str, str] = {
     "Reply": "the server sends any reply, one that lasts too",
     "SettleCall": "a subscription settles any call, one that knows its place in a request too",
     "Worker": "the loop of its thread calls the four methods of any client",
-    "_Request": "a body is read as any request is: unknown fields are refused",
+    "_RequestBody": "a body is read as any request is: unknown fields are refused",
     "_Selection": "a body's fields are flat on the wire, and both select dead letters",
-    "_Settle": "a batch is a list of any settles",
+    "_LeaseBody": "a batch is a list of any settles",
     "dict": "a table is read as any dict is",
     "str": "a marked text is written wherever a text is",
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.tidy import checks, docs
+from tests.tidy.class_names import class_names, class_names_needlessly_shared
 from tests.tidy.closed_core import ledger_is_closed
 from tests.tidy.dependence import circles, dependence, package_circles
 from tests.tidy.feeding import unfed_metrics
@@ -34,7 +35,7 @@ SOURCE_CHECKS: list[Check] = [
     checks.annotated,
     checks.module_docstring,
     checks.any_in_ports,
-    checks.class_names,
+    class_names,
     checks.class_size,
     file_names,
     inheritance,
@@ -279,10 +280,14 @@ PLANTED: list[tuple[Check, str, str]] = [
             "class Used(Protocol, outside.Base): ...\n",
         )
     ),
-    (checks.class_names, "sidecar/ackd/core/a.py", '"""."""\nclass Metrics:\n    x = 1\n'),
-    (checks.class_names, "adapters/ackd_adapters/local/a.py", '"""."""\nclass Metrics: ...\n'),
-    (checks.class_names, "adapters/ackd_adapters/local/a.py", '"""."""\nclass Part: ...\n'),
-    (checks.class_names, "sidecar/tools/ackd_top/a.py", '"""."""\nclass Metrics:\n    x = 1\n'),
+    (class_names, "sidecar/ackd/core/a.py", '"""."""\nclass Metrics:\n    x = 1\n'),
+    (class_names, "adapters/ackd_adapters/local/a.py", '"""."""\nclass Metrics: ...\n'),
+    (class_names, "adapters/ackd_adapters/local/a.py", '"""."""\nclass Part: ...\n'),
+    (class_names, "sidecar/tools/ackd_top/a.py", '"""."""\nclass Metrics:\n    x = 1\n'),
+    (class_names, "spark_reports/ackd_reports/a.py", '"""."""\nclass Part: ...\n'),
+    (class_names, "sidecar/ackd/core/a.py", '"""."""\nclass _Metrics:\n    x = 1\n'),
+    (class_names, "sidecar/ackd/core/a.py", '"""."""\nclass _A: ...\nclass A: ...\n'),
+    (class_names, "sidecar/ackd/core/a.py", '"""."""\nclass A:\n    class Metrics: ...\n'),
     (file_names, "sidecar/ackd/engine/base/ids.py", '"""."""\n'),
     (file_names, "adapters/ackd_adapters/local/part.py", '"""."""\n'),
     (checks.module_docstring, "sidecar/ackd/core/ids.py", "x = 1\n"),
@@ -444,9 +449,9 @@ def test_a_reason_lifts_no_other_bound_of_a_class(tmp_path: Path) -> None:
 
 
 def test_a_name_that_no_two_share_needs_no_exception(tmp_path: Path) -> None:
-    found = [*checks.class_names_needlessly_shared(read_sources(build(tmp_path)))]
+    found = [*class_names_needlessly_shared(read_sources(build(tmp_path)))]
     assert "Admin: one program has it" in found
-    assert "Stored: one class of the sidecar has it" in found
+    assert "Stored: one class of a program has it" in found
     assert not [each for each in found if each.startswith("Member:")]
 
 

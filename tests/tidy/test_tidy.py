@@ -12,6 +12,7 @@ from ackd import __version__
 from ackd.cli.main import ENTRY_POINTS
 from tests.support.paths import REPO
 from tests.tidy import checks
+from tests.tidy.class_names import class_names, class_names_needlessly_shared
 from tests.tidy.closed_core import ledger_is_closed
 from tests.tidy.dependence import circles, dependence, package_circles
 from tests.tidy.feeding import unfed_metrics
@@ -47,8 +48,8 @@ def sources() -> list[Source]:
         checks.annotated,
         checks.module_docstring,
         checks.any_in_ports,
-        checks.class_names,
-        checks.class_names_needlessly_shared,
+        class_names,
+        class_names_needlessly_shared,
         checks.class_size,
         file_names,
         file_names_needlessly_shared,

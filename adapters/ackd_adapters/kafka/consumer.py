@@ -42,7 +42,7 @@ from ackd_adapters.kafka.config import (
 from ackd_adapters.kafka.fetcher import Fetcher
 from ackd_adapters.kafka.health import Conditions
 from ackd_adapters.kafka.log_check import LogCheck, Tail
-from ackd_adapters.kafka.mailbox import Item, Mailbox, call_loop
+from ackd_adapters.kafka.mailbox import Mailbox, MailboxItem, call_loop
 from ackd_adapters.kafka.member import Member
 from ackd_adapters.kafka.names import is_pattern, matching
 from ackd_adapters.kafka.positions import Found, PositionReader
@@ -55,7 +55,7 @@ CUT = re.compile(r"broker end offset is (\d+)")
 
 
 @dataclass(slots=True)
-class _Lane:
+class _PartitionFetch:
     """A partition that is being fetched. `next`: first offset that the engine has not got yet.
 
     `unchecked`: what the log must still contain before fetching begins.
@@ -78,7 +78,7 @@ class KafkaConsumer:
         self._options = options
         self._spec = spec
         self._admin = admin
-        self._lanes: dict[TopicPartition, _Lane] = {}
+        self._lanes: dict[TopicPartition, _PartitionFetch] = {}
         self._expected: dict[TopicPartition, Tail] = {}
         self._log_check = LogCheck(spec.group, lambda: fetch_properties(options, spec))
         self._checking = False
@@ -155,9 +155,9 @@ class KafkaConsumer:
         raise BrokerError("the consumer is closed")
 
     def _post(self, event: ConsumerEvent) -> None:
-        self._mailbox.put([Item(event)])
+        self._mailbox.put([MailboxItem(event)])
 
-    def _is_due(self, item: Item) -> bool:
+    def _is_due(self, item: MailboxItem) -> bool:
         """Whether the engine may get this event; events of an ended `stretch` are dropped."""
         event = item.event
         if item.stretch is None or not isinstance(event, Fetched | EndReached | OutOfRange):
@@ -175,7 +175,7 @@ class KafkaConsumer:
 
     def fetch_from(self, partition: TopicPartition, offset: int) -> int:
         self._session += 1
-        lane = _Lane(self._session, 0, offset)
+        lane = _PartitionFetch(self._session, 0, offset)
         before = self._lanes.get(partition)
         lane.unchecked = self._expected.pop(partition, before.unchecked if before else None)
         self._lanes[partition] = lane
@@ -237,7 +237,7 @@ class KafkaConsumer:
             if lane.unchecked is None:
                 self._begin(partition, lane)
 
-    def _begin(self, partition: TopicPartition, lane: _Lane) -> None:
+    def _begin(self, partition: TopicPartition, lane: _PartitionFetch) -> None:
         self._stretch += 1
         lane.stretch = self._stretch
         identity = self._topic_ids.get(partition.topic)
@@ -297,7 +297,7 @@ class KafkaConsumer:
             self._fetcher.begin(partition, position, lane.session, stretch, identity)
             return
         event = OutOfRange(partition, lane.session, first, end, cut)
-        self._mailbox.put([Item(event, stretch)])
+        self._mailbox.put([MailboxItem(event, stretch)])
 
     # --- topics and their identity --------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from ackd_adapters.kafka.client_log import NO_IDENTITY, ClientLog
 from ackd_adapters.kafka.config import Properties
 from ackd_adapters.kafka.errors import END_OF_PARTITION, OUT_OF_RANGE, code_name
 from ackd_adapters.kafka.health import ClientHealth, Conditions
-from ackd_adapters.kafka.mailbox import Item, Mailbox
+from ackd_adapters.kafka.mailbox import Mailbox, MailboxItem
 from ackd_adapters.kafka.worker import Worker
 
 POLL_S = 0.02
@@ -96,7 +96,7 @@ class Fetcher(Worker):
         self._to_stop: set[TopicPartition] = set()
         # Ends that were reached and not reported yet. Records that follow make them obsolete: at a
         # trickle each message is the end of its partition, and reporting that doubled the cost.
-        self._ends: dict[TopicPartition, Item] = {}
+        self._ends: dict[TopicPartition, MailboxItem] = {}
         self._ends_since_s = 0.0
         mailbox.on_room = lambda: self.commands.put(lambda: None)
 
@@ -222,7 +222,7 @@ class Fetcher(Worker):
     def _deliver(self, messages: list[Message]) -> None:
         """Sort by partition, keep the order within each, and put everything with one wake-up."""
         self._polled = messages
-        items: list[Item] = []
+        items: list[MailboxItem] = []
         open_: dict[TopicPartition, _Stretch] = {}
         for message in messages:
             partition = TopicPartition(message.topic() or "", _int(message.partition()))
@@ -247,7 +247,7 @@ class Fetcher(Worker):
         if items:
             self._put(items)
 
-    def _put(self, items: list[Item]) -> None:
+    def _put(self, items: list[MailboxItem]) -> None:
         self._mailbox.put(items)
         if self._health.unhealthy_topics:
             for item in items:
@@ -273,7 +273,9 @@ class Fetcher(Worker):
         stretch.next = offset + 1
         stretch.last = message
 
-    def _flush(self, partition: TopicPartition, stretch: _Stretch, items: list[Item]) -> None:
+    def _flush(
+        self, partition: TopicPartition, stretch: _Stretch, items: list[MailboxItem]
+    ) -> None:
         """Turn what is collected of a partition into one event for each leader epoch."""
         if not stretch.records or stretch.last is None:
             return
@@ -286,7 +288,7 @@ class Fetcher(Worker):
         for epoch, records in parts:
             event = Fetched(partition, stretch.session, records, leader_epoch=epoch)
             size = stretch.size_bytes if len(parts) == 1 else size_bytes * len(records)
-            items.append(Item(event, stretch.number, len(records), size))
+            items.append(MailboxItem(event, stretch.number, len(records), size))
         stretch.epoch = epoch
         stretch.records, stretch.size_bytes, stretch.last = [], 0, None
 
@@ -310,7 +312,7 @@ class Fetcher(Worker):
         stretch: _Stretch | None,
         message: Message,
         error: KafkaError,
-        items: list[Item],
+        items: list[MailboxItem],
     ) -> None:
         code = error.code()
         if code == END_OF_PARTITION or code in OUT_OF_RANGE:
@@ -323,7 +325,7 @@ class Fetcher(Worker):
                 if not self._ends:
                     self._ends_since_s = monotonic()
                 reached = EndReached(partition, stretch.session, end)
-                self._ends[partition] = Item(reached, stretch.number)
+                self._ends[partition] = MailboxItem(reached, stretch.number)
             else:
                 self._end(partition)
                 self._on_out_of_range(partition, stretch.number, stretch.next, error.str())

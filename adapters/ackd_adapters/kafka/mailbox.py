@@ -11,7 +11,7 @@ from ackd.ports import ConsumerEvent
 
 
 @dataclass(slots=True)
-class Item:
+class MailboxItem:
     """An event on its way. `stretch`: the fetch attempt that it belongs to, None = none."""
 
     event: ConsumerEvent
@@ -32,7 +32,7 @@ class Mailbox:
         self._records_max = records_max
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
-        self._items: list[Item] = []
+        self._items: list[MailboxItem] = []
         self._records = 0
         self._bytes = 0
         self._woken = False
@@ -41,7 +41,7 @@ class Mailbox:
         # The loop calls this when room is made after the box was full.
         self.on_room: Callable[[], None] = lambda: None
 
-    def put(self, items: list[Item]) -> None:
+    def put(self, items: list[MailboxItem]) -> None:
         """Put events in, from any thread. Wakes the loop unless a wake-up is pending."""
         with self._lock:
             if self._closed:
@@ -60,7 +60,7 @@ class Mailbox:
         with self._lock:
             return self._records_max - self._records, self._bytes_max - self._bytes
 
-    def take(self) -> list[Item]:
+    def take(self) -> list[MailboxItem]:
         """Take everything that waits, on the loop."""
         with self._lock:
             items, self._items = self._items, []

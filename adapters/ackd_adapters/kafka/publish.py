@@ -27,7 +27,7 @@ _PURGED_S = 1.0
 NO_OFFSET = "NO_OFFSET"
 
 
-class _Call:
+class _PublishCall:
     """One `publish`: its results, and how many are missing. Touched by the loop only."""
 
     __slots__ = ("done", "left", "results")
@@ -45,12 +45,12 @@ class _Call:
             self.done.set_result(None)
 
 
-class _Delivery:
+class _DeliveryReport:
     """Called by the producer with the outcome of one message, in the polling thread."""
 
     __slots__ = ("answers", "call", "index")
 
-    def __init__(self, answers: list[_Answer], call: _Call, index: int) -> None:
+    def __init__(self, answers: list[_Answer], call: _PublishCall, index: int) -> None:
         self.answers = answers
         self.call = call
         self.index = index
@@ -61,7 +61,7 @@ class _Delivery:
         self.answers.append((self.call, self.index, result))
 
 
-_Answer = tuple[_Call, int, PublishResult]
+_Answer = tuple[_PublishCall, int, PublishResult]
 
 
 class _Producer(Worker):
@@ -147,9 +147,9 @@ class Publisher:
             producer = await self._replace(producer)
         if not messages:
             return []
-        call = _Call(len(messages), asyncio.get_running_loop().create_future())
+        call = _PublishCall(len(messages), asyncio.get_running_loop().create_future())
         for index, message in enumerate(messages):
-            refused = _produce(producer, message, _Delivery(producer.answers, call, index))
+            refused = _produce(producer, message, _DeliveryReport(producer.answers, call, index))
             if refused is not None:
                 call.settle(index, refused)
         await call.done
@@ -178,7 +178,7 @@ class Publisher:
         return self._conditions.now()
 
 
-def _produce(producer: _Producer, message: Outgoing, delivery: _Delivery) -> NotStored | None:
+def _produce(producer: _Producer, message: Outgoing, delivery: _DeliveryReport) -> NotStored | None:
     """Put one message into the producer's queue; returns a result when the producer refuses it."""
     if message.delay_ms:
         return NotStored(Failure.REFUSED, "NOT_SUPPORTED", "Kafka has no delayed messages")

@@ -28,7 +28,7 @@ from ackd_adapters.local.group import Groups
 from ackd_adapters.local.jobs import Call
 from ackd_adapters.local.log import Transaction
 from ackd_adapters.local.publish import DELAY_MS_MAX, PublishJob
-from ackd_adapters.local.reader import Reader
+from ackd_adapters.local.reader import QueueReader
 from ackd_adapters.local.writer import Signals, Writer
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class LocalBroker:
         self._calls: deque[Callable[[], None]] = deque()
         self._calls_due = False
         self._writer = Writer(options.path, options, Signals(self._committed, self._broke))
-        self.reader = Reader(
+        self.reader = QueueReader(
             options.path,
             options.fetch_buffer_bytes,
             changed=self._writer.poke,

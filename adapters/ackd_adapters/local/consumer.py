@@ -24,7 +24,7 @@ from ackd_adapters.local import questions
 from ackd_adapters.local.config import LocalOptions
 from ackd_adapters.local.group import Groups, Member
 from ackd_adapters.local.log import Transaction
-from ackd_adapters.local.reader import Delivery, Fetch, Reader
+from ackd_adapters.local.reader import Delivery, Fetch, QueueReader
 from ackd_adapters.local.topics import create, log_of, valid_name
 
 LEAVE_S: Final = 2.0
@@ -51,7 +51,7 @@ T = TypeVar("T")
 class Queue(Protocol):
     """What a consumer asks of the queue's two threads; `LocalBroker` runs them."""
 
-    reader: Reader
+    reader: QueueReader
 
     @property
     def options(self) -> LocalOptions: ...

@@ -67,7 +67,7 @@ class Fetch:
 
 
 @dataclass(slots=True)
-class Lane:
+class ConsumerFetches:
     """A consumer's fetches, and the free room of its buffer."""
 
     room: int
@@ -78,7 +78,7 @@ class Lane:
 Command = Callable[[], None]
 
 
-class Reader:
+class QueueReader:
     """Starts with `start`; every other method may be called from any thread and never blocks."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Reader:
         self._broke = broke
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._main, name="ackd-local-reader", daemon=True)
-        self._lanes: dict[Sink, Lane] = {}
+        self._lanes: dict[Sink, ConsumerFetches] = {}
         self._running = True
         self._data_version = -1
         self._version = -1
@@ -117,7 +117,7 @@ class Reader:
         """Read a partition from `fetch.next` on; replaces what was read of it so far."""
 
         def begin() -> None:
-            lane = self._lanes.setdefault(sink, Lane(self._room))
+            lane = self._lanes.setdefault(sink, ConsumerFetches(self._room))
             lane.fetches[fetch.partition] = fetch
 
         self._inbox.put(begin)
@@ -258,7 +258,7 @@ class Reader:
                 sink.deliver(batch)
         return busy
 
-    def _read(self, lane: Lane, fetch: Fetch, batch: list[Delivery]) -> None:
+    def _read(self, lane: ConsumerFetches, fetch: Fetch, batch: list[Delivery]) -> None:
         if not fetch.log:
             log = topics.log_of(self._db, *fetch.partition)
             if log is None:
@@ -290,13 +290,15 @@ class Reader:
                 end = EndReached(fetch.partition, fetch.session, fetch.next)
                 batch.append(Delivery(end, fetch.run))
 
-    def _end(self, lane: Lane, fetch: Fetch, batch: list[Delivery], found: tuple[int, int]) -> None:
+    def _end(
+        self, lane: ConsumerFetches, fetch: Fetch, batch: list[Delivery], found: tuple[int, int]
+    ) -> None:
         event = OutOfRange(fetch.partition, fetch.session, *found)
         batch.append(Delivery(event, fetch.run))
         del lane.fetches[fetch.partition]
         fetch.idle = True
 
-    def _records(self, lane: Lane, fetch: Fetch) -> tuple[list[Record], int]:
+    def _records(self, lane: ConsumerFetches, fetch: Fetch) -> tuple[list[Record], int]:
         """The next records within the bounds of batch and lane, at least one if there is one."""
         base = fetch.log << schema.OFFSET_BITS
         rows = self._db.execute(

@@ -38,7 +38,7 @@ Going = Callable[[], bool]
 
 
 @dataclass(slots=True)
-class _Batch:
+class _QuestionBatch:
     """Questions that belong together. `failed`: the last error of a question without an answer."""
 
     until: float
@@ -73,7 +73,7 @@ class Questions:
         """Due times by offset, of the messages that have one. `paths`: their entries in the admin
         interface. The call ends soon once `going` returns False.
         """
-        batch = _Batch(time.monotonic() + self._wait_s, going, {})
+        batch = _QuestionBatch(time.monotonic() + self._wait_s, going, {})
         left = dict(paths)
         if self.in_vain and left:
             first = next(iter(left))
@@ -114,7 +114,7 @@ class Questions:
                 self._pool = ThreadPoolExecutor(AT_ONCE, "ackd-pulsar-delays")
             return self._pool
 
-    def _answered(self, batch: _Batch, message: tuple[int, str]) -> bool:
+    def _answered(self, batch: _QuestionBatch, message: tuple[int, str]) -> bool:
         """Whether the due time of one message is known, or will never be known."""
         offset, path = message
         if batch.over:

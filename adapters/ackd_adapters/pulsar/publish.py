@@ -62,7 +62,7 @@ class Publisher:
             full = NotStored(Failure.PRESSURE, "buffer-full", "too much is on its way")
             return [full for _ in messages]
         loop = asyncio.get_running_loop()
-        call = _Call(len(messages), loop)
+        call = _PendingPublish(len(messages), loop)
         self._bytes += size
         call.answer.add_done_callback(lambda _: self._arrived(size))
         self._pool.submit(self._send, list(messages), call)
@@ -98,7 +98,7 @@ class Publisher:
     def _arrived(self, size: int) -> None:
         self._bytes -= size
 
-    def _send(self, messages: list[Outgoing], call: _Call) -> None:
+    def _send(self, messages: list[Outgoing], call: _PendingPublish) -> None:
         """Send, in a thread: the order of calls is the order in the log."""
         for index, message in enumerate(messages):
             try:
@@ -113,7 +113,7 @@ class Publisher:
             except Exception as error:  # noqa: BLE001 -- a caller must not wait for ever
                 call.settle(index, NotStored(Failure.NOT_STORED, "client", str(error)))
 
-    def _send_one(self, message: Outgoing, index: int, call: _Call) -> None:
+    def _send_one(self, message: Outgoing, index: int, call: _PendingPublish) -> None:
         refused = self._refused(message)
         if refused is not None:
             call.settle(index, refused)
@@ -190,7 +190,7 @@ class Publisher:
 _Answer = NotStored | tuple[TopicPartition, Position]
 
 
-class _Call:
+class _PendingPublish:
     """The answers of one call, collected from the client's threads."""
 
     def __init__(self, count: int, loop: asyncio.AbstractEventLoop) -> None:

@@ -24,7 +24,7 @@ from ackd.ports import (
     Stored,
 )
 from ackd_adapters.rocketmq import envelope
-from ackd_adapters.rocketmq.client import Client, code_of
+from ackd_adapters.rocketmq.client import GroupClient, code_of
 from ackd_adapters.rocketmq.config import RocketMQOptions
 from ackd_adapters.rocketmq.consumer import RocketMQConsumer
 from ackd_adapters.rocketmq.message import MessageIds
@@ -87,7 +87,7 @@ class RocketMQBroker:
         self.capabilities = CAPABILITIES
         self._options = options
         self._rpc = Rpc(options, f"ackd-{name}-{uuid.uuid4().hex[:12]}")
-        self._client = Client(self._rpc, options)
+        self._client = GroupClient(self._rpc, options)
         self._ids = MessageIds()
         self._host = os.uname().nodename
         self._routes: dict[str, tuple[float, list[MessageQueue]]] = {}

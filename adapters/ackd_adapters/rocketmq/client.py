@@ -52,14 +52,14 @@ def code_of(error: BrokerError) -> str:
     return str(error.facts.get("code", ""))
 
 
-class Held(NamedTuple):
+class HeldMessage(NamedTuple):
     """What an ack or a change needs to know of a message."""
 
     message_id: str
     handle: str
 
 
-class Client:
+class GroupClient:
     """One client of one group, or of none, on connections that others own."""
 
     def __init__(self, rpc: Rpc, options: RocketMQOptions, group: str = "") -> None:
@@ -124,7 +124,7 @@ class Client:
             # Cut off in the middle: what has come is ours, the rest comes again.
         return found
 
-    async def ack(self, topic: str, held: Sequence[Held]) -> list[str]:
+    async def ack(self, topic: str, held: Sequence[HeldMessage]) -> list[str]:
         """Settle messages for good in one call. The broker's code for each, `OK` when it is done.
 
         Raises BrokerError when there was no answer: then the result is unknown.
@@ -141,7 +141,7 @@ class Client:
         in_order = [code_name(each.status) for each in answer.entries]
         return [by_handle.get(one.handle, each) for one, each in zip(held, in_order, strict=True)]
 
-    async def change(self, topic: str, held: Held, hold_ms: int) -> str:
+    async def change(self, topic: str, held: HeldMessage, hold_ms: int) -> str:
         """Hold the message from now on for `hold_ms` (0: it comes again at once). Returns the new
         handle, the only one that counts from here on. Raises BrokerError.
         """
@@ -158,7 +158,7 @@ class Client:
         ensure("change", answer.status)
         return answer.receipt_handle
 
-    async def give_up(self, topic: str, held: Held, attempt: int, attempts_max: int) -> None:
+    async def give_up(self, topic: str, held: HeldMessage, attempt: int, attempts_max: int) -> None:
         """Let the broker move it to the group's own dead-letter topic. Raises BrokerError."""
         answer = await self._rpc.call(
             TO_DEAD,

@@ -28,7 +28,7 @@ from ackd.ports import (
     TopicInfo,
 )
 from ackd_adapters.rocketmq import envelope
-from ackd_adapters.rocketmq.client import Client, code_of, expression
+from ackd_adapters.rocketmq.client import GroupClient, code_of, expression
 from ackd_adapters.rocketmq.config import RocketMQOptions
 from ackd_adapters.rocketmq.holds import Holds, monotonic_ms
 from ackd_adapters.rocketmq.message import Taken
@@ -62,7 +62,7 @@ class RocketMQConsumer:
         self._options = options
         self._spec = spec
         self._rpc = rpc
-        self._client = Client(rpc, options, spec.group)
+        self._client = GroupClient(rpc, options, spec.group)
         self._holds = Holds(self._client, options.invisible_duration_ms)
         self._session: Session | None = None
         self._topics: dict[str, list[MessageQueue]] = {}

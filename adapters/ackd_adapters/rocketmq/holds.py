@@ -18,7 +18,7 @@ from typing import Final
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import AssignedPlace
-from ackd_adapters.rocketmq.client import Client, Held, code_of
+from ackd_adapters.rocketmq.client import GroupClient, HeldMessage, code_of
 from ackd_adapters.rocketmq.message import Taken
 from ackd_adapters.rocketmq.rpc import NO_ANSWER, UNREACHABLE
 
@@ -70,7 +70,7 @@ class Hold:
 class Holds:
     """All holds of one consumer. `run` makes the calls that they need."""
 
-    def __init__(self, client: Client, hold_ms: int) -> None:
+    def __init__(self, client: GroupClient, hold_ms: int) -> None:
         self._client = client
         self._hold_ms = hold_ms
         self._by_message: dict[tuple[str, str], Hold] = {}
@@ -193,7 +193,7 @@ class Holds:
 
     async def _ack(self, topic: str, batch: list[tuple[Hold, Delivery]]) -> None:
         """Repeat with the same handles, which is harmless, until there is an answer."""
-        held = [Held(hold.message, each.handle) for hold, each in batch]
+        held = [HeldMessage(hold.message, each.handle) for hold, each in batch]
         while True:
             try:
                 async with self._calls:
@@ -214,7 +214,7 @@ class Holds:
         try:
             async with self._calls:
                 asked_ms = monotonic_ms()
-                held = Held(hold.message, each.handle)
+                held = HeldMessage(hold.message, each.handle)
                 each.handle = await self._client.change(hold.topic, held, hold_ms)
                 each.due_ms = asked_ms + self._hold_ms // 3
         except BrokerError as error:

@@ -132,7 +132,7 @@ class MessageStatus(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Item:
+class _QueuedMessage:
     due_ms: int
     body: bytes
     in_doubt: bool = False
@@ -151,7 +151,7 @@ class Outbox:
     seen: tuple[str, int] = ("", 0)
     until_ms: int = 0
     size: int = 0
-    items: dict[int, _Item] = field(default_factory=dict)
+    items: dict[int, _QueuedMessage] = field(default_factory=dict)
     waiting: list[tuple[int, int]] = field(default_factory=list)
     flight: dict[int, None] = field(default_factory=dict)
     failed: dict[int, int] = field(default_factory=dict)
@@ -192,7 +192,7 @@ class Outbox:
         first = self.last + 1
         for new_message in request.messages:
             self.last += 1
-            self.items[self.last] = _Item(now_ms + new_message.delay_ms, new_message.body)
+            self.items[self.last] = _QueuedMessage(now_ms + new_message.delay_ms, new_message.body)
             self.size += len(new_message.body)
             self._wait(self.last)
         if request.idempotency_key:

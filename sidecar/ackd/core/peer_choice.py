@@ -16,7 +16,7 @@ not asked again for this long.
 
 
 @dataclass(slots=True)
-class _Owner:
+class _OwnerState:
     ready: int = 0
     waiting: int = 0
     skip_until_ms: int = 0
@@ -26,7 +26,7 @@ class PeerChoice:
     """The owners of one subscription's partitions, as one other sidecar knows them."""
 
     def __init__(self) -> None:
-        self._owners: dict[str, _Owner] = {}
+        self._owners: dict[str, _OwnerState] = {}
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -36,7 +36,7 @@ class PeerChoice:
         for name in [name for name in self._owners if name not in ready]:
             del self._owners[name]
         for name, count in ready.items():
-            self._owners.setdefault(name, _Owner()).ready = count
+            self._owners.setdefault(name, _OwnerState()).ready = count
 
     def ready(self, name: str, count: int) -> None:
         """An owner itself has said how many messages lie ready there, and grants them."""

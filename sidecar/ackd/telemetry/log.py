@@ -217,7 +217,7 @@ class _Queued(logging.Handler):
             self._dropped("malformed")
 
 
-class _Writer(logging.StreamHandler[TextIO]):
+class _LineWriter(logging.StreamHandler[TextIO]):
     """Writes lines. A reader that has gone must not end the process or print tracebacks."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  the base's name
@@ -278,7 +278,7 @@ def set_up(
     """
     fields = LogFields(REDACTOR)
     form = JsonLines(fields) if settings.log_format == "json" else TextLines(fields)
-    writer = _Writer(sys.stderr if stream is None else stream)
+    writer = _LineWriter(sys.stderr if stream is None else stream)
     writer.setFormatter(form)
     lines: Lines = Queue(QUEUE_LINES_MAX)
     handler = _Queued(lines, dropped)

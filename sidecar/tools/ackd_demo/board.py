@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
-from ackd_torture.history import Kind, now_us
+from ackd_torture.history import EventKind, now_us
 
 LINES_SHOWN = 12
 MARKS = {
@@ -43,11 +43,11 @@ class Board:
     leases: dict[str, str] = field(default_factory=dict)
     deliveries: int = 0
 
-    def note(self, kind: Kind, facts: Mapping[str, str | int]) -> None:
+    def note(self, kind: EventKind, facts: Mapping[str, str | int]) -> None:
         """Take one event of the history into the counts and orders that the board shows."""
-        if kind is Kind.PUBLISHED:
+        if kind is EventKind.PUBLISHED:
             self.orders.setdefault(str(facts["msg"]), Order())
-        elif kind is Kind.DELIVERED:
+        elif kind is EventKind.DELIVERED:
             order = self.orders.setdefault(str(facts["msg"]), Order())
             order.deliveries += 1
             order.state = "again" if order.deliveries > 1 else "working"
@@ -58,7 +58,7 @@ class Board:
             order.since_us, _ = now_us()
             self.leases[order.lease] = str(facts["msg"])
             self.deliveries += 1
-        elif kind is Kind.SETTLED and facts["status"] in {"acked", "already_acked"}:
+        elif kind is EventKind.SETTLED and facts["status"] in {"acked", "already_acked"}:
             self.orders[self.leases[str(facts["lease"])]].state = "done"
 
     def count(self, *states: str) -> int:

@@ -16,7 +16,7 @@ from ackd_demo.board import Board, Screen
 from ackd_demo.story import HERE, Story, StoryError
 from ackd_torture.checker import BROKEN, Verdict
 from ackd_torture.child import BrokerPart, PartError
-from ackd_torture.parts import Existing, Local, load
+from ackd_torture.parts import Existing, LocalQueue, load
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _broker(arguments: argparse.Namespace, folder: Path) -> BrokerPart:
     if arguments.broker == "local":
-        return Local(folder)
+        return LocalQueue(folder)
     if arguments.kafka:
         return Existing(arguments.kafka)
     if arguments.parts:

@@ -19,7 +19,7 @@ import msgspec
 from ackd_demo.board import Board, Screen
 from ackd_torture.checker import Verdict, check
 from ackd_torture.child import BrokerPart, Child
-from ackd_torture.history import Kind, Recorder, histories, load, now_us
+from ackd_torture.history import EventKind, Recorder, histories, load, now_us
 from ackd_torture.listen import ListeningPost
 from ackd_torture.parts import Sidecar, SidecarPlan, Value
 
@@ -36,11 +36,11 @@ class StoryError(Exception):
     """Something that had to happen did not; the text says what."""
 
 
-class _Order(msgspec.Struct):
+class _OrderBody(msgspec.Struct):
     name: str
 
 
-_ORDER = msgspec.json.Decoder(_Order)
+_ORDER = msgspec.json.Decoder(_OrderBody)
 
 
 def _name_of(value: bytes) -> str:
@@ -80,7 +80,7 @@ class Story:
             await self._kill_a_worker(post.url, workers)
             await self._kill_the_sidecar(sidecar)
             await self._finish()
-            recorder.note(Kind.DRAINED, sub="orders")
+            recorder.note(EventKind.DRAINED, sub="orders")
         finally:
             for each in workers:
                 await asyncio.to_thread(each.stop)

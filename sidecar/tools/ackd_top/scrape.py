@@ -34,7 +34,7 @@ _FAILED = frozenset((rule.do.value, rule.status.value) for rule in OF_VERB.value
 
 
 @dataclass(slots=True)
-class Figures:
+class SubscriptionFigures:
     """One subscription at one sidecar. Counters count since that process began.
 
     `dead`: dead-lettered, less what operations removed. `counted` False: the figures are from the
@@ -50,9 +50,9 @@ class Figures:
     counted: bool = True
 
 
-def read(text: str) -> dict[str, Figures]:
+def read(text: str) -> dict[str, SubscriptionFigures]:
     """By subscription. Raises ValueError on what is no exposition."""
-    found: dict[str, Figures] = defaultdict(Figures)
+    found: dict[str, SubscriptionFigures] = defaultdict(SubscriptionFigures)
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             name = sample.labels.get("subscription")
@@ -61,7 +61,7 @@ def read(text: str) -> dict[str, Figures]:
     return dict(found)
 
 
-def _add(figures: Figures, name: str, labels: Mapping[str, str], value: float) -> None:
+def _add(figures: SubscriptionFigures, name: str, labels: Mapping[str, str], value: float) -> None:
     gauge = GAUGES.get(name)
     if gauge is not None:
         figures.gauges[gauge] = figures.gauges.get(gauge, 0) + value
@@ -83,7 +83,7 @@ def _add(figures: Figures, name: str, labels: Mapping[str, str], value: float) -
         figures.dead -= value
 
 
-def of_lag(partitions: Iterable[Mapping[str, Any]], oldest_s: float) -> Figures:
+def of_lag(partitions: Iterable[Mapping[str, Any]], oldest_s: float) -> SubscriptionFigures:
     """The same figures from the answers of the data port, which has no metrics."""
     owned = [each for each in partitions if each["watermark"] >= 0]
     gauges = {
@@ -93,4 +93,4 @@ def of_lag(partitions: Iterable[Mapping[str, Any]], oldest_s: float) -> Figures:
         "waiting": sum(each["retrying"] for each in owned),
         "partitions": len(owned),
     }
-    return Figures(dict(gauges), oldest_s, counted=False)
+    return SubscriptionFigures(dict(gauges), oldest_s, counted=False)

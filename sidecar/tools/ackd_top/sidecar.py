@@ -18,7 +18,7 @@ import orjson
 from ackd.cli.client.endpoint import AdminEndpoint
 from ackd.cli.figures import clean
 from ackd_top import scrape
-from ackd_top.scrape import Figures
+from ackd_top.scrape import SubscriptionFigures
 from ackd_top.subscription_rows import SeenBefore, SubscriptionReport
 
 TIMEOUT_S = 5.0
@@ -124,7 +124,7 @@ class SidecarClient:
         )
         return seen
 
-    async def _figures(self) -> Mapping[str, Figures]:
+    async def _figures(self) -> Mapping[str, SubscriptionFigures]:
         if not self._metrics:
             return {}
         try:

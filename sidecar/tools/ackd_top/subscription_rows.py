@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ackd_top.scrape import Figures
+from ackd_top.scrape import SubscriptionFigures
 
 Json = dict[str, Any]
 
@@ -19,7 +19,7 @@ class SubscriptionReport:
     """
 
     view: Json
-    figures: Figures | None = None
+    figures: SubscriptionFigures | None = None
     limits: Sequence[str] = ()
     messages: Sequence[Json] | None = None
 

@@ -41,9 +41,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ackd_torture.history import Event, Kind
+from ackd_torture.history import Event, EventKind
 from ackd_torture.intervals import first_covered, union
-from ackd_torture.leases import SLACK_US, Delivery, Leases, Settle, collect
+from ackd_torture.leases import SLACK_US, JudgedDelivery, Leases, SettleTry, collect
 from ackd_torture.order import chains, inversions, promised
 
 BROKEN = (
@@ -122,7 +122,7 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class _Queue:
+class _PublishedMessages:
     """What publishers know of each message."""
 
     attempted: set[str] = field(default_factory=set)
@@ -170,24 +170,24 @@ def percentile(values: Sequence[int], share: float) -> int:
     return ordered[min(len(ordered) - 1, rank)]
 
 
-def _published(events: Iterable[Event]) -> _Queue:
-    queue = _Queue()
-    open_faults: dict[str, tuple[int, Kind]] = {}
+def _published(events: Iterable[Event]) -> _PublishedMessages:
+    queue = _PublishedMessages()
+    open_faults: dict[str, tuple[int, EventKind]] = {}
     last_us = 0
     for event in events:
         last_us = event.mono_us
         match event.kind:
-            case Kind.PUBLISH:
+            case EventKind.PUBLISH:
                 queue.attempted.add(event.msg)
-            case Kind.PUBLISHED:
+            case EventKind.PUBLISHED:
                 queue.confirmed[event.msg].add(event.id)
-            case Kind.PUBLISH_UNKNOWN:
+            case EventKind.PUBLISH_UNKNOWN:
                 queue.unclear.add(event.msg)
-            case Kind.DRAINED:
+            case EventKind.DRAINED:
                 queue.drained.add(event.sub)
-            case Kind.FAULT | Kind.DATA_LOST:
+            case EventKind.FAULT | EventKind.DATA_LOST:
                 open_faults[event.note] = (event.mono_us, event.kind)
-            case Kind.HEALED if event.note in open_faults:
+            case EventKind.HEALED if event.note in open_faults:
                 begun, kind = open_faults.pop(event.note)
                 _fault(queue, kind, begun, event.mono_us, event.note)
             case _:
@@ -198,13 +198,15 @@ def _published(events: Iterable[Event]) -> _Queue:
     return queue
 
 
-def _fault(queue: _Queue, kind: Kind, begin_us: int, end_us: int, note: str) -> None:
+def _fault(
+    queue: _PublishedMessages, kind: EventKind, begin_us: int, end_us: int, note: str
+) -> None:
     queue.faults.append((begin_us, end_us, note))
-    if kind is Kind.DATA_LOST:
+    if kind is EventKind.DATA_LOST:
         queue.losses.append((begin_us, end_us))
 
 
-def _total_queue(verdict: Verdict, queue: _Queue, leases: Leases, sub: str) -> None:
+def _total_queue(verdict: Verdict, queue: _PublishedMessages, leases: Leases, sub: str) -> None:
     """Jepsen's words for one subscription."""
     places: dict[str, set[str]] = defaultdict(set)
     for (of_sub, place), deliveries in leases.by_message.items():
@@ -235,7 +237,11 @@ def _total_queue(verdict: Verdict, queue: _Queue, leases: Leases, sub: str) -> N
 
 
 def _finished(
-    verdict: Verdict, deliveries: Sequence[Delivery], settles: Sequence[Settle], *, drained: bool
+    verdict: Verdict,
+    deliveries: Sequence[JudgedDelivery],
+    settles: Sequence[SettleTry],
+    *,
+    drained: bool,
 ) -> None:
     """Count what was handed out; in a drained run each message must have come to an end."""
     verdict.deliveries += len(deliveries)
@@ -252,7 +258,10 @@ def _finished(
 
 
 def _acked_again(
-    verdict: Verdict, queue: _Queue, deliveries: Sequence[Delivery], settles: Sequence[Settle]
+    verdict: Verdict,
+    queue: _PublishedMessages,
+    deliveries: Sequence[JudgedDelivery],
+    settles: Sequence[SettleTry],
 ) -> None:
     """I2, by the argument at the head of this file."""
     attempts = {each.lease: each.attempt for each in deliveries}
@@ -278,7 +287,9 @@ def _acked_again(
                 break
 
 
-def _one_holder(verdict: Verdict, queue: _Queue, deliveries: Sequence[Delivery]) -> None:
+def _one_holder(
+    verdict: Verdict, queue: _PublishedMessages, deliveries: Sequence[JudgedDelivery]
+) -> None:
     """I3: a grant that lies wholly inside the certain life of another lease of the message."""
     firsts = [each for each in deliveries if each.first_of_lease]
     for first in firsts:
@@ -298,7 +309,10 @@ def _one_holder(verdict: Verdict, queue: _Queue, deliveries: Sequence[Delivery])
 
 
 def _early_and_false(
-    verdict: Verdict, queue: _Queue, deliveries: Sequence[Delivery], settles: Sequence[Settle]
+    verdict: Verdict,
+    queue: _PublishedMessages,
+    deliveries: Sequence[JudgedDelivery],
+    settles: Sequence[SettleTry],
 ) -> None:
     """I4 by `lost` answers, I7 by yes answers that contradict what is known."""
     held = {each.lease: each for each in deliveries if each.first_of_lease}
@@ -323,10 +337,10 @@ def _early_and_false(
 
 
 def _contradicted(
-    settle: Settle,
-    delivery: Delivery,
-    deliveries: Sequence[Delivery],
-    settles: Sequence[Settle],
+    settle: SettleTry,
+    delivery: JudgedDelivery,
+    deliveries: Sequence[JudgedDelivery],
+    settles: Sequence[SettleTry],
 ) -> str:
     """Why this yes can't be true, or ""."""
     if settle.status == "already_acked":
@@ -353,7 +367,7 @@ def _in_order(verdict: Verdict, leases: Leases, orders: dict[str, str]) -> None:
             _add(verdict, "out_of_order", each.delivery, each.text())
 
 
-def _lateness(verdict: Verdict, queue: _Queue, leases: Leases) -> None:
+def _lateness(verdict: Verdict, queue: _PublishedMessages, leases: Leases) -> None:
     """How long after a deadline the message was handed out again, while somebody was asking.
 
     Counted from the deadline, or from the first moment after it at which a receive was open. What
@@ -376,7 +390,7 @@ def _lateness(verdict: Verdict, queue: _Queue, leases: Leases) -> None:
             (verdict.lateness_faults_us if troubled else verdict.lateness_us).append(late_us)
 
 
-def _resumed(verdict: Verdict, queue: _Queue, leases: Leases) -> None:
+def _resumed(verdict: Verdict, queue: _PublishedMessages, leases: Leases) -> None:
     """For each fault: from its begin to the first message that was handed out after it."""
     granted = sorted(
         each.granted_from_us for several in leases.by_message.values() for each in several
@@ -387,11 +401,11 @@ def _resumed(verdict: Verdict, queue: _Queue, leases: Leases) -> None:
             verdict.resumed_us.append((note, granted[at] - begin))
 
 
-def _loss_between(queue: _Queue, from_us: int, to_us: int) -> bool:
+def _loss_between(queue: _PublishedMessages, from_us: int, to_us: int) -> bool:
     """Whether the store's data was lost after `from_us` (or the loss was under way) and before."""
     return any(from_us <= end and begin <= to_us for begin, end in queue.losses)
 
 
-def _add(verdict: Verdict, word: str, delivery: Delivery, text: str) -> None:
+def _add(verdict: Verdict, word: str, delivery: JudgedDelivery, text: str) -> None:
     finding = Finding(word, delivery.sub, delivery.msg, delivery.id, text)
     verdict.findings[word].append(finding)

@@ -18,7 +18,7 @@ from http import HTTPStatus
 import aiohttp
 import msgspec
 
-from ackd_torture.history import Kind, Recorder
+from ackd_torture.history import EventKind, Recorder
 
 # No answer within this time (beyond a receive's own wait): the sidecar is frozen or gone.
 ANSWER_MS = 4_000
@@ -28,7 +28,7 @@ AGAIN = frozenset({HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 FINISHED = frozenset({"acked", "already_acked", "dead"})
 
 
-class Item(msgspec.Struct, omit_defaults=True):
+class SentItem(msgspec.Struct, omit_defaults=True):
     """One settle item as it goes over the wire."""
 
     lease: str
@@ -37,7 +37,7 @@ class Item(msgspec.Struct, omit_defaults=True):
     lease_ms: int | None = None
 
 
-class Message(msgspec.Struct):
+class ReceivedMessage(msgspec.Struct):
     """What a message must have to be judged; the rest of the answer is not looked at."""
 
     id: str
@@ -55,7 +55,7 @@ class Message(msgspec.Struct):
         return bytes(self.json) or (self.text or "").encode() or self.base64 or b""
 
 
-class Result(msgspec.Struct):
+class ItemResult(msgspec.Struct):
     """What became of one item."""
 
     status: str
@@ -66,52 +66,52 @@ class Result(msgspec.Struct):
 class Answer(msgspec.Struct):
     """The answer to a receive."""
 
-    messages: list[Message]
-    settled: list[Result] = []
+    messages: list[ReceivedMessage]
+    settled: list[ItemResult] = []
 
 
-class Results(msgspec.Struct):
+class SettleAnswer(msgspec.Struct):
     """The answer to a settle."""
 
-    results: list[Result]
+    results: list[ItemResult]
 
 
-class Stored(msgspec.Struct):
+class PublishAnswer(msgspec.Struct):
     """The answer to a publish."""
 
     id: str
 
 
-class _Outcome(msgspec.Struct):
+class _PublishOutcome(msgspec.Struct):
     id: str | None = None
 
 
-class _Batch(msgspec.Struct):
-    results: list[_Outcome]
+class _BatchAnswer(msgspec.Struct):
+    results: list[_PublishOutcome]
 
 
-class Body(msgspec.Struct):
+class PublishBody(msgspec.Struct):
     """What is published: the message's own name, and something to carry."""
 
     msg: str
     pad: str = ""
 
 
-class _Asked(msgspec.Struct, omit_defaults=True):
+class _SentReceive(msgspec.Struct, omit_defaults=True):
     max: int
     wait_ms: int
     lease_ms: int
     attempt_id: str
-    settle: list[Item] | None = None
+    settle: list[SentItem] | None = None
 
 
 _ENCODER = msgspec.json.Encoder()
 _ANSWER = msgspec.json.Decoder(Answer)
-_RESULTS = msgspec.json.Decoder(Results)
-_RESULT = msgspec.json.Decoder(Result)
-_BATCH = msgspec.json.Decoder(_Batch)
-_STORED = msgspec.json.Decoder(Stored)
-_BODY = msgspec.json.Decoder(Body)
+_RESULTS = msgspec.json.Decoder(SettleAnswer)
+_RESULT = msgspec.json.Decoder(ItemResult)
+_BATCH = msgspec.json.Decoder(_BatchAnswer)
+_STORED = msgspec.json.Decoder(PublishAnswer)
+_BODY = msgspec.json.Decoder(PublishBody)
 _AWAY = (aiohttp.ClientError, TimeoutError, OSError)
 
 
@@ -135,7 +135,7 @@ class Tally:
         return (self.confirmed | self.seen) - self.acked - self.unsure
 
 
-class Client:
+class AppClient:
     """One application's connection(s) to the sidecars at `urls`, for one subscription."""
 
     def __init__(
@@ -179,19 +179,19 @@ class Client:
         The key is the message's name if no other one is given.
         """
         self._tally.attempted += 1
-        body = _ENCODER.encode(Body(msg, pad))
+        body = _ENCODER.encode(PublishBody(msg, pad))
         headers = {"idempotency-key": msg, "ackd-key": key or msg}
         for attempt in range(tries_max):
-            self._history.note(Kind.PUBLISH, msg=msg)
+            self._history.note(EventKind.PUBLISH, msg=msg)
             status, answer = await self._post(f"/v1/topics/{topic}/messages", body, headers)
             if status in {HTTPStatus.OK, HTTPStatus.CREATED}:
                 place = _STORED.decode(answer).id
-                self._history.note(Kind.PUBLISHED, msg=msg, id=place, http=status)
+                self._history.note(EventKind.PUBLISHED, msg=msg, id=place, http=status)
                 self._history.flush()
                 self._tally.confirmed.add(msg)
                 return True
             refused = status // 100 == REFUSED_CLASS and status not in AGAIN
-            kind = Kind.PUBLISH_REFUSED if refused else Kind.PUBLISH_UNKNOWN
+            kind = EventKind.PUBLISH_REFUSED if refused else EventKind.PUBLISH_UNKNOWN
             self._history.note(
                 kind, msg=msg, http=status, note=answer[:200].decode(errors="replace")
             )
@@ -205,31 +205,31 @@ class Client:
         """Publish (name, key) pairs in one request, once. Returns how many are stored for sure."""
         self._tally.attempted += len(messages)
         for msg, _ in messages:
-            self._history.note(Kind.PUBLISH, msg=msg)
-        batch = [{"json": Body(msg, pad), "key": key or msg} for msg, key in messages]
+            self._history.note(EventKind.PUBLISH, msg=msg)
+        batch = [{"json": PublishBody(msg, pad), "key": key or msg} for msg, key in messages]
         body = _ENCODER.encode({"messages": batch})
         status, answer = await self._post(f"/v1/topics/{topic}/messages:batch", body, {})
         stored = _BATCH.decode(answer).results if status == HTTPStatus.OK else []
         for (msg, _), place in itertools.zip_longest(messages, (each.id for each in stored)):
             if place:
-                self._history.note(Kind.PUBLISHED, msg=msg, id=place, http=status)
+                self._history.note(EventKind.PUBLISHED, msg=msg, id=place, http=status)
                 self._tally.confirmed.add(msg)
             else:
-                self._history.note(Kind.PUBLISH_UNKNOWN, msg=msg, http=status)
+                self._history.note(EventKind.PUBLISH_UNKNOWN, msg=msg, http=status)
         self._history.flush()
         return sum(each.id is not None for each in stored)
 
     async def receive(
-        self, most: int, wait_ms: int, lease_ms: int, settle: Sequence[Item] = ()
-    ) -> tuple[list[Message], list[Result] | None]:
+        self, most: int, wait_ms: int, lease_ms: int, settle: Sequence[SentItem] = ()
+    ) -> tuple[list[ReceivedMessage], list[ItemResult] | None]:
         """Messages, and the results of `settle` (None: not answered). Repeats a lost answer."""
         call = self._next_call()
-        asked = _Asked(most, wait_ms, lease_ms, f"{self._run}-{call}")
+        asked = _SentReceive(most, wait_ms, lease_ms, f"{self._run}-{call}")
         asked.settle = list(settle) or None
         body = _ENCODER.encode(asked)
         status = 0
         for _ in range(RECEIVE_TRIES):
-            self._history.note(Kind.ASK, sub=self._sub, call=call)
+            self._history.note(EventKind.ASK, sub=self._sub, call=call)
             self._note_settles(call, settle)
             path = f"/v1/subscriptions/{self._sub}/receive"
             status, raw = await self._post(path, body, {}, wait_ms)
@@ -239,7 +239,7 @@ class Client:
                     self._delivered(call, message, lease_ms)
                 count = len(answer.messages)
                 self._history.note(
-                    Kind.ANSWERED, sub=self._sub, call=call, count=count, http=status
+                    EventKind.ANSWERED, sub=self._sub, call=call, count=count, http=status
                 )
                 self._note_results(call, settle, answer.settled)
                 self._history.flush()
@@ -249,12 +249,12 @@ class Client:
                 break
             # The same sidecar may come back and remember the attempt; else the leases run out.
             await asyncio.sleep(0.1 * self._rng.uniform(0.5, 1.5))
-        self._history.note(Kind.ANSWERED, sub=self._sub, call=call, count=-1, http=status)
+        self._history.note(EventKind.ANSWERED, sub=self._sub, call=call, count=-1, http=status)
         self._history.flush()
         await self._note_refusal(status)
         return [], None
 
-    async def settle(self, items: Sequence[Item]) -> list[Result] | None:
+    async def settle(self, items: Sequence[SentItem]) -> list[ItemResult] | None:
         """Settle in one request; None when it was not answered."""
         call = self._next_call()
         self._note_settles(call, items)
@@ -269,7 +269,7 @@ class Client:
         await self._note_refusal(status)
         return None
 
-    async def settle_one(self, item: Item) -> Result | None:
+    async def settle_one(self, item: SentItem) -> ItemResult | None:
         """Settle by the single form; None when it was not answered."""
         call = self._next_call()
         self._note_settles(call, [item])
@@ -284,7 +284,7 @@ class Client:
         if status == HTTPStatus.OK:
             result = _RESULT.decode(raw)
         elif status == HTTPStatus.GONE:
-            result = Result("lost")
+            result = ItemResult("lost")
         if result is not None:
             self._note_results(call, [item], [result])
         else:
@@ -293,10 +293,10 @@ class Client:
         self._history.flush()
         return result
 
-    def forget(self, messages: Sequence[Message]) -> None:
+    def forget(self, messages: Sequence[ReceivedMessage]) -> None:
         """Note that this client will never settle these: its worker has crashed."""
         for message in messages:
-            self._history.note(Kind.FORGOT, sub=self._sub, id=message.id, lease=message.lease)
+            self._history.note(EventKind.FORGOT, sub=self._sub, id=message.id, lease=message.lease)
 
     # --- one request
 
@@ -326,7 +326,7 @@ class Client:
 
     # --- history
 
-    def _delivered(self, call: int, message: Message, lease_ms: int) -> None:
+    def _delivered(self, call: int, message: ReceivedMessage, lease_ms: int) -> None:
         try:
             msg = _BODY.decode(message.value()).msg
         except msgspec.DecodeError:
@@ -335,7 +335,7 @@ class Client:
         self._tally.delivered += 1
         self._tally.seen.add(msg)
         self._history.note(
-            Kind.DELIVERED,
+            EventKind.DELIVERED,
             sub=self._sub,
             call=call,
             msg=msg,
@@ -348,11 +348,11 @@ class Client:
             deadline_ms=message.deadline_ms,
         )
 
-    def _note_settles(self, call: int, items: Sequence[Item]) -> None:
+    def _note_settles(self, call: int, items: Sequence[SentItem]) -> None:
         for item in items:
             lease_ms = item.lease_ms or 0
             self._history.note(
-                Kind.SETTLE,
+                EventKind.SETTLE,
                 sub=self._sub,
                 call=call,
                 lease=item.lease,
@@ -360,10 +360,12 @@ class Client:
                 lease_ms=lease_ms,
             )
 
-    def _note_results(self, call: int, items: Sequence[Item], results: Sequence[Result]) -> None:
+    def _note_results(
+        self, call: int, items: Sequence[SentItem], results: Sequence[ItemResult]
+    ) -> None:
         for item, result in zip(items, results, strict=True):
             self._history.note(
-                Kind.SETTLED,
+                EventKind.SETTLED,
                 sub=self._sub,
                 call=call,
                 lease=item.lease,
@@ -379,14 +381,14 @@ class Client:
                 if item.lease not in self._given_up:
                     self._tally.unsure.discard(msg)
 
-    def _note_unknown(self, call: int, items: Sequence[Item], status: int) -> None:
+    def _note_unknown(self, call: int, items: Sequence[SentItem], status: int) -> None:
         for item in items:
             if item.do in {"ack", "dead"} and item.lease in self._names:
                 self._tally.unsure.add(self._names[item.lease])
                 if item.do == "dead":  # one that counted is `lost` when it is repeated
                     self._given_up.add(item.lease)
             self._history.note(
-                Kind.SETTLE_UNKNOWN,
+                EventKind.SETTLE_UNKNOWN,
                 sub=self._sub,
                 call=call,
                 lease=item.lease,

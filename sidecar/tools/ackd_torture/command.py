@@ -25,9 +25,9 @@ from ackd_torture import report
 from ackd_torture.checker import Verdict
 from ackd_torture.child import BrokerPart, Part, PartError
 from ackd_torture.history import now_us
-from ackd_torture.parts import Existing, Local, SidecarPlan, Value, load
+from ackd_torture.parts import Existing, LocalQueue, SidecarPlan, Value, load
 from ackd_torture.run import Course, Deployment, Setup, deployed, torture
-from ackd_torture.workload import Mood, Plan
+from ackd_torture.workload import Mood, WorkloadPlan
 
 Outcome = tuple[Verdict, dict[str, object]]
 
@@ -165,8 +165,8 @@ def _plan(
     seed: int,
     folder: Path,
     token: str,
-) -> Plan:
-    return Plan(
+) -> WorkloadPlan:
+    return WorkloadPlan(
         urls=deployment.urls,
         topic=topic,
         sub=arguments.sub,
@@ -189,7 +189,7 @@ def _plan(
 
 def _broker(arguments: argparse.Namespace, folder: Path) -> BrokerPart:
     if arguments.start == "local":
-        return Local(folder)
+        return LocalQueue(folder)
     if arguments.parts:
         return load(arguments.parts, arguments.start)
     if arguments.start in ("pulsar", "rocketmq"):

@@ -13,18 +13,22 @@ from pathlib import Path
 
 import msgspec
 
-from ackd_torture.workload import Plan, Workload
+from ackd_torture.workload import Workload, WorkloadPlan
 
 
-def command(plan: Plan) -> list[str]:
+def command(plan: WorkloadPlan) -> list[str]:
     """The command line that works by this plan (without publishers)."""
-    facts = {name: getattr(plan, name) for name in Plan.__slots__ if name not in {"mood", "folder"}}
+    facts = {
+        name: getattr(plan, name)
+        for name in WorkloadPlan.__slots__
+        if name not in {"mood", "folder"}
+    }
     facts |= {"folder": str(plan.folder), "publishers": 0}
     plan_text = msgspec.json.encode(facts).decode()
     return [sys.executable, "-m", "ackd_torture.consumer_process", plan_text]
 
 
-async def _work(plan: Plan) -> None:
+async def _work(plan: WorkloadPlan) -> None:
     async with Workload(plan).running():
         await asyncio.Event().wait()
 
@@ -35,7 +39,7 @@ def main() -> None:
     facts["folder"] = Path(facts["folder"])
     # Started again after a kill it is another client: its calls are counted from 1 again.
     facts["name"] += f"-{os.getpid()}"
-    asyncio.run(_work(Plan(**facts)))
+    asyncio.run(_work(WorkloadPlan(**facts)))
 
 
 if __name__ == "__main__":

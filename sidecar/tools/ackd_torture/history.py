@@ -28,7 +28,7 @@ PAIR_TRIES = 5
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """What an event is about; who writes it and when is said beside each."""
 
     START = "start"  # first line of each file; `note` is the machine's boot id
@@ -60,7 +60,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     told.
     """
 
-    kind: Kind
+    kind: EventKind
     client: str
     mono_us: int
     wall_us: int
@@ -114,10 +114,10 @@ class Recorder:
         self._waiting = bytearray()
         path.parent.mkdir(parents=True, exist_ok=True)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self.note(Kind.START, note=_boot_id())
+        self.note(EventKind.START, note=_boot_id())
         self.flush()
 
-    def note(self, kind: Kind, **fields: str | int | bool) -> None:
+    def note(self, kind: EventKind, **fields: str | int | bool) -> None:
         """Add an event; it is in the file after the next `flush`."""
         mono_us, wall_us = now_us()
         line = {"kind": kind, "client": self.client, "mono_us": mono_us, "wall_us": wall_us}
@@ -170,7 +170,7 @@ def read(path: Path) -> Iterator[Event]:
 def load(paths: Iterable[Path]) -> list[Event]:
     """All events of all files, by time. Across machines (several boot ids) by the wall clock."""
     events = [event for path in sorted(paths) for event in read(path)]
-    boots = {event.note for event in events if event.kind is Kind.START}
+    boots = {event.note for event in events if event.kind is EventKind.START}
     if len(boots) > 1:
         events = [msgspec.structs.replace(each, mono_us=each.wall_us) for each in events]
     events.sort(key=lambda event: event.mono_us)

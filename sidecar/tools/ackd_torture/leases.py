@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ackd_torture.history import Event, Kind
+from ackd_torture.history import Event, EventKind
 
 SLACK_US = 2_000
 ENDINGS = frozenset({"ack", "retry", "dead", "release"})
@@ -29,7 +29,7 @@ Key = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Settle:
+class SettleTry:
     """One item as sent and answered. `answered_us` None and `status` "" = no answer for sure.
 
     `deadline_us` is the new deadline of an extend, on the monotonic clock.
@@ -48,7 +48,7 @@ class Settle:
 
 # tidy: long-class attributes=16 -- all that a history says of one delivery
 @dataclass(slots=True)
-class Delivery:
+class JudgedDelivery:
     """One message of one answer. The grant happened in [`granted_from_us`, `granted_to_us`]."""
 
     sub: str
@@ -66,9 +66,9 @@ class Delivery:
     attempts_max: int = 0
     stated_us: int = 0
     first_of_lease: bool = True
-    settles: list[Settle] = field(default_factory=list)
+    settles: list[SettleTry] = field(default_factory=list)
 
-    def lives(self, but: Settle | None = None) -> list[tuple[int, int]]:
+    def lives(self, but: SettleTry | None = None) -> list[tuple[int, int]]:
         """Intervals in which this lease certainly lived, as far as its settles (all `but` one) say.
 
         It lives from its receipt to the deadline told, or to the moment an ending settle is *sent*
@@ -115,9 +115,9 @@ class Delivery:
 class Leases:
     """All deliveries and settles of a run, by message and by lease."""
 
-    by_message: dict[Key, list[Delivery]] = field(default_factory=lambda: defaultdict(list))
-    by_lease: dict[str, Delivery] = field(default_factory=dict)
-    settles: dict[Key, list[Settle]] = field(default_factory=lambda: defaultdict(list))
+    by_message: dict[Key, list[JudgedDelivery]] = field(default_factory=lambda: defaultdict(list))
+    by_lease: dict[str, JudgedDelivery] = field(default_factory=dict)
+    settles: dict[Key, list[SettleTry]] = field(default_factory=lambda: defaultdict(list))
     asks: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     replays: int = 0
     # At least and at most so far is ackd's clock behind the clients'.
@@ -133,25 +133,25 @@ def collect(events: Iterable[Event]) -> Leases:
     """Put the events together (they come in the order of time)."""
     leases = Leases()
     asked: dict[tuple[str, int], int] = {}
-    open_settles: dict[tuple[str, int, str, str], Settle] = {}
+    open_settles: dict[tuple[str, int, str, str], SettleTry] = {}
     for event in events:
         match event.kind:
-            case Kind.ASK:
+            case EventKind.ASK:
                 # A repeat with the same attempt_id has the same call: the grant may be older.
                 asked.setdefault((event.client, event.call), event.mono_us)
-            case Kind.ANSWERED:
+            case EventKind.ANSWERED:
                 begun = asked.get((event.client, event.call), event.mono_us)
                 leases.asks[event.sub].append((begun, event.mono_us))
-            case Kind.DELIVERED:
+            case EventKind.DELIVERED:
                 begun = asked.get((event.client, event.call), event.mono_us)
                 _deliver(leases, event, begun)
-            case Kind.SETTLE:
-                settle = Settle(
+            case EventKind.SETTLE:
+                settle = SettleTry(
                     event.lease, event.do, event.client, event.mono_us, lease_ms=event.lease_ms
                 )
                 open_settles[event.client, event.call, event.lease, event.do] = settle
                 _attach(leases, event, settle)
-            case Kind.SETTLED:
+            case EventKind.SETTLED:
                 open_item = open_settles.pop(
                     (event.client, event.call, event.lease, event.do), None
                 )
@@ -167,7 +167,7 @@ def collect(events: Iterable[Event]) -> Leases:
 
 def _deliver(leases: Leases, event: Event, asked_us: int) -> None:
     deadline_us = event.deadline_ms * 1000 - event.wall_us + event.mono_us
-    delivery = Delivery(
+    delivery = JudgedDelivery(
         event.sub,
         event.id,
         event.msg,
@@ -214,14 +214,14 @@ def _narrow(leases: Leases) -> None:
             settle.deadline_us += least_us
 
 
-def _attach(leases: Leases, event: Event, settle: Settle) -> None:
+def _attach(leases: Leases, event: Event, settle: SettleTry) -> None:
     delivery = leases.by_lease.get(event.lease)
     if delivery is not None:
         delivery.settles.append(settle)
         leases.settles[delivery.sub, delivery.id].append(settle)
 
 
-def _answer(settle: Settle, event: Event) -> None:
+def _answer(settle: SettleTry, event: Event) -> None:
     if event.status == "unavailable":
         return
     settle.answered_us = event.mono_us

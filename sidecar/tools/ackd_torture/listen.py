@@ -17,8 +17,15 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from ackd_torture.client import Answer, Item, Message, Result, Results, Stored
-from ackd_torture.history import Kind, Recorder
+from ackd_torture.client import (
+    Answer,
+    ItemResult,
+    PublishAnswer,
+    ReceivedMessage,
+    SentItem,
+    SettleAnswer,
+)
+from ackd_torture.history import EventKind, Recorder
 
 HOP_BY_HOP = frozenset({"connection", "host", "keep-alive", "transfer-encoding", "content-length"})
 AWAY = (aiohttp.ClientError, TimeoutError, OSError)
@@ -27,11 +34,11 @@ ANSWER_S = 40.0
 
 class _Receive(msgspec.Struct):
     lease_ms: int = 0
-    settle: list[Item] = []
+    settle: list[SentItem] = []
 
 
-class _Settle(msgspec.Struct):
-    items: list[Item] = []
+class _SettleItems(msgspec.Struct):
+    items: list[SentItem] = []
 
 
 class ListeningPost:
@@ -43,7 +50,7 @@ class ListeningPost:
         recorder: Recorder,
         lease_ms: int,
         name_of: Callable[[bytes], str],
-        tell: Callable[[Kind, Mapping[str, str | int]], None],
+        tell: Callable[[EventKind, Mapping[str, str | int]], None],
     ) -> None:
         self.target = target
         self.port = 0
@@ -110,31 +117,33 @@ class ListeningPost:
 
     # --- what is written down
 
-    def _note(self, kind: Kind, **facts: str | int) -> None:
+    def _note(self, kind: EventKind, **facts: str | int) -> None:
         self._history.note(kind, **facts)
         self._tell(kind, facts)
 
-    def _before(self, path: str, body: bytes, call: int, client: str) -> Sequence[Item]:
+    def _before(self, path: str, body: bytes, call: int, client: str) -> Sequence[SentItem]:
         words = path.strip("/").split("/")
         match words:
             case ["v1", "topics", _, "messages"]:
-                self._note(Kind.PUBLISH, msg=self._name_of(body))
+                self._note(EventKind.PUBLISH, msg=self._name_of(body))
                 return []
             case ["v1", "subscriptions", sub, "receive"]:
                 asked = msgspec.json.decode(body or b"{}", type=_Receive)
-                self._note(Kind.ASK, sub=sub, call=call, note=client)
+                self._note(EventKind.ASK, sub=sub, call=call, note=client)
                 items = asked.settle
             case ["v1", "settle"]:
-                items = msgspec.json.decode(body, type=_Settle).items
+                items = msgspec.json.decode(body, type=_SettleItems).items
             case ["v1", "leases", lease, do]:
                 options = msgspec.json.decode(body or b"{}", type=dict[str, object])
                 lease_ms = options.get("lease_ms")
-                items = [Item(lease, do, lease_ms=lease_ms if isinstance(lease_ms, int) else None)]
+                items = [
+                    SentItem(lease, do, lease_ms=lease_ms if isinstance(lease_ms, int) else None)
+                ]
             case _:
                 return []
         for item in items:
             lease_ms = item.lease_ms or 0
-            self._note(Kind.SETTLE, call=call, lease=item.lease, do=item.do, lease_ms=lease_ms)
+            self._note(EventKind.SETTLE, call=call, lease=item.lease, do=item.do, lease_ms=lease_ms)
         return items
 
     def _after(
@@ -144,17 +153,17 @@ class ListeningPost:
         call: int,
         client: str,
         answer: tuple[int, Mapping[str, str], bytes],
-        settles: Sequence[Item],
+        settles: Sequence[SentItem],
     ) -> None:
         status, headers, raw = answer
         words = path.strip("/").split("/")
-        results: list[Result] = []
+        results: list[ItemResult] = []
         match words:
             case ["v1", "topics", _, "messages"]:
                 self._published(status, body, raw)
             case ["v1", "subscriptions", sub, "receive"]:
                 asked = msgspec.json.decode(body or b"{}", type=_Receive)
-                messages: list[Message] = []
+                messages: list[ReceivedMessage] = []
                 if status == HTTPStatus.OK and "ackd-lease" in headers:
                     messages = [_from_headers(headers, raw)]
                 elif status == HTTPStatus.OK:
@@ -162,18 +171,18 @@ class ListeningPost:
                     messages, results = decoded.messages, decoded.settled
                 for message in messages:
                     self._delivered(sub, call, client, message, asked.lease_ms or self._lease_ms)
-                self._note(Kind.ANSWERED, sub=sub, call=call, count=len(messages), http=status)
+                self._note(EventKind.ANSWERED, sub=sub, call=call, count=len(messages), http=status)
             case ["v1", "settle"] if status == HTTPStatus.OK:
-                results = msgspec.json.decode(raw, type=Results).results
+                results = msgspec.json.decode(raw, type=SettleAnswer).results
             case ["v1", "leases", _, _] if status == HTTPStatus.OK:
-                results = [msgspec.json.decode(raw, type=Result)]
+                results = [msgspec.json.decode(raw, type=ItemResult)]
             case ["v1", "leases", _, _] if status == HTTPStatus.GONE:
-                results = [Result("lost")]
+                results = [ItemResult("lost")]
             case _:
                 pass
         for item, result in zip(settles, results, strict=False):
             self._note(
-                Kind.SETTLED,
+                EventKind.SETTLED,
                 call=call,
                 lease=item.lease,
                 do=item.do,
@@ -182,19 +191,23 @@ class ListeningPost:
                 deadline_ms=result.deadline_ms,
             )
         for item in settles[len(results) :]:
-            self._note(Kind.SETTLE_UNKNOWN, call=call, lease=item.lease, do=item.do, http=status)
+            self._note(
+                EventKind.SETTLE_UNKNOWN, call=call, lease=item.lease, do=item.do, http=status
+            )
 
     def _published(self, status: int, body: bytes, raw: bytes) -> None:
         msg = self._name_of(body)
         if status in {HTTPStatus.OK, HTTPStatus.CREATED}:
-            place = msgspec.json.decode(raw, type=Stored).id
-            self._note(Kind.PUBLISHED, msg=msg, id=place, http=status)
+            place = msgspec.json.decode(raw, type=PublishAnswer).id
+            self._note(EventKind.PUBLISHED, msg=msg, id=place, http=status)
         else:
-            self._note(Kind.PUBLISH_UNKNOWN, msg=msg, http=status)
+            self._note(EventKind.PUBLISH_UNKNOWN, msg=msg, http=status)
 
-    def _delivered(self, sub: str, call: int, client: str, message: Message, lease_ms: int) -> None:
+    def _delivered(
+        self, sub: str, call: int, client: str, message: ReceivedMessage, lease_ms: int
+    ) -> None:
         self._note(
-            Kind.DELIVERED,
+            EventKind.DELIVERED,
             sub=sub,
             call=call,
             msg=self._name_of(message.value()),
@@ -207,9 +220,9 @@ class ListeningPost:
         )
 
 
-def _from_headers(headers: Mapping[str, str], raw: bytes) -> Message:
+def _from_headers(headers: Mapping[str, str], raw: bytes) -> ReceivedMessage:
     """A message that came as bytes, with its facts in headers."""
-    return Message(
+    return ReceivedMessage(
         id=headers["ackd-id"],
         lease=headers["ackd-lease"],
         attempt=int(headers["ackd-attempt"]),

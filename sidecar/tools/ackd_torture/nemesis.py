@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ackd_torture.child import Part
-from ackd_torture.history import Kind, Recorder
+from ackd_torture.history import EventKind, Recorder
 from ackd_torture.proxy import Proxy
 
 BROKEN_MAX = 2
@@ -120,13 +120,13 @@ class Nemesis:
         note = f"{what} {name}"
         self._broken.add(name)
         self.done[note] += 1
-        self._history.note(Kind.FAULT, note=note)
+        self._history.note(EventKind.FAULT, note=note)
         self._history.flush()
         self._say(note)
         return note
 
     def _end(self, note: str, name: str) -> None:
-        self._history.note(Kind.HEALED, note=note)
+        self._history.note(EventKind.HEALED, note=note)
         self._history.flush()
         self._broken.discard(name)
         self._say(f"{note}: healed")

@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from ackd_torture.history import Event, Kind
-from ackd_torture.leases import Delivery, Leases, Settle
+from ackd_torture.history import Event, EventKind
+from ackd_torture.leases import JudgedDelivery, Leases, SettleTry
 
 ENDS = frozenset({"ack", "dead"})
 YES = frozenset({"acked", "already_acked", "dead", ""})
@@ -34,8 +34,8 @@ YES = frozenset({"acked", "already_acked", "dead", ""})
 class Inversion:
     """`delivery` came although `earlier` was not over."""
 
-    delivery: Delivery
-    earlier: Delivery
+    delivery: JudgedDelivery
+    earlier: JudgedDelivery
     chain: str
 
     def text(self) -> str:
@@ -49,12 +49,14 @@ class Inversion:
 
 def promised(events: Iterable[Event]) -> dict[str, str]:
     """What each subscription keeps in order: "key" or "partition"."""
-    return {event.sub: event.note for event in events if event.kind is Kind.ORDERED}
+    return {event.sub: event.note for event in events if event.kind is EventKind.ORDERED}
 
 
-def chains(leases: Leases, orders: Mapping[str, str]) -> Iterator[tuple[str, list[list[Delivery]]]]:
+def chains(
+    leases: Leases, orders: Mapping[str, str]
+) -> Iterator[tuple[str, list[list[JudgedDelivery]]]]:
     """Each chain: what it is, and its messages in the order of their offsets, with deliveries."""
-    found: dict[tuple[str, str, str], list[tuple[int, list[Delivery]]]] = defaultdict(list)
+    found: dict[tuple[str, str, str], list[tuple[int, list[JudgedDelivery]]]] = defaultdict(list)
     for (sub, place), deliveries in leases.by_message.items():
         order = orders.get(sub, "")
         key = deliveries[0].key if order == "key" else ""
@@ -68,7 +70,7 @@ def chains(leases: Leases, orders: Mapping[str, str]) -> Iterator[tuple[str, lis
 
 
 def inversions(
-    chain: str, messages: Sequence[Sequence[Delivery]], leases: Leases
+    chain: str, messages: Sequence[Sequence[JudgedDelivery]], leases: Leases
 ) -> Iterator[Inversion]:
     """All of one chain; `messages` in the order of offsets."""
     open_until_us, holder = -inf, None
@@ -84,7 +86,7 @@ def inversions(
             open_until_us, holder = until_us, deliveries
 
 
-def _over_from_us(deliveries: Sequence[Delivery], settles: Sequence[Settle]) -> float:
+def _over_from_us(deliveries: Sequence[JudgedDelivery], settles: Sequence[SettleTry]) -> float:
     """Before this instant the message was certainly not over."""
     times: list[float] = [
         each.sent_us for each in settles if each.do in ENDS and each.status in YES
@@ -96,7 +98,7 @@ def _over_from_us(deliveries: Sequence[Delivery], settles: Sequence[Settle]) -> 
     return min(times, default=inf)
 
 
-def _latest(deliveries: Sequence[Delivery], before: Delivery) -> Delivery:
+def _latest(deliveries: Sequence[JudgedDelivery], before: JudgedDelivery) -> JudgedDelivery:
     """The delivery that was last when the other one was granted."""
     known = [each for each in deliveries if each.granted_from_us <= before.granted_to_us]
     return (known or list(deliveries))[-1]

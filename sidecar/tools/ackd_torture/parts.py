@@ -260,7 +260,7 @@ class Existing:
     freeze = thaw = kill
 
 
-class Local:
+class LocalQueue:
     """The local queue: a folder that the sidecars share; there is no process to hurt."""
 
     adapter = "local"

@@ -16,7 +16,7 @@ from ackd_torture.history import histories, load
 from ackd_torture.nemesis import Nemesis, Temper
 from ackd_torture.parts import EmbeddedStore, Sidecar, SidecarPlan, Valkey, Value
 from ackd_torture.proxy import Proxy
-from ackd_torture.workload import Plan, Workload
+from ackd_torture.workload import Workload, WorkloadPlan
 
 TRACES_MS = 200
 """How often sidecars write their traces: so much a kill takes with it."""
@@ -119,7 +119,7 @@ class Course:
 async def torture(
     deployment: Deployment,
     parts: Sequence[Part],
-    plan: Plan,
+    plan: WorkloadPlan,
     course: Course,
     say: Say = lambda _: None,
     script: Script | None = None,
@@ -166,8 +166,10 @@ async def torture(
     return verdict, about
 
 
-def _worker(plan: Plan, number: int) -> Child:
+def _worker(plan: WorkloadPlan, number: int) -> Child:
     name = f"{plan.name}-worker{number}"
-    facts = {each: getattr(plan, each) for each in Plan.__slots__}
+    facts = {each: getattr(plan, each) for each in WorkloadPlan.__slots__}
     facts |= {"name": name, "publishers": 0, "consumers": 2, "backlog": 0}
-    return Child(f"application {number + 1}", command(Plan(**facts)), plan.folder / f"{name}.log")
+    return Child(
+        f"application {number + 1}", command(WorkloadPlan(**facts)), plan.folder / f"{name}.log"
+    )

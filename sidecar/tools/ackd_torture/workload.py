@@ -16,8 +16,8 @@ from pathlib import Path
 
 import aiohttp
 
-from ackd_torture.client import FINISHED, Client, Item, Message, Result, Tally
-from ackd_torture.history import Kind, Recorder, now_us, read
+from ackd_torture.client import FINISHED, AppClient, ItemResult, ReceivedMessage, SentItem, Tally
+from ackd_torture.history import EventKind, Recorder, now_us, read
 
 ACK_TRIES_MAX = 60
 BATCH_MAX = 500
@@ -43,7 +43,7 @@ class Mood:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class WorkloadPlan:
     """What the clients do. `rate_per_s` is of all publishers together; 0 publishers is allowed.
 
     `backlog`: so many messages are there before the work begins. `keys`: how many different keys
@@ -75,7 +75,7 @@ class Plan:
 class Workload:
     """All clients of one run. Use `running()`, break things inside it, then `drain()`."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WorkloadPlan) -> None:
         self.plan = plan
         self.tally = Tally()
         self._publishing = True
@@ -90,7 +90,7 @@ class Workload:
         if self.plan.ordering:
             path = self.plan.folder / f"{self.plan.name}-order.ndjson"
             with Recorder(path, "order") as recorder:
-                recorder.note(Kind.ORDERED, sub=self.plan.sub, note=self.plan.ordering)
+                recorder.note(EventKind.ORDERED, sub=self.plan.sub, note=self.plan.ordering)
         limit = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
         async with (
             aiohttp.ClientSession(connector=limit, auto_decompress=False) as session,
@@ -131,17 +131,17 @@ class Workload:
             await asyncio.sleep(0.05)
         left = self.tally.unfinished() - elsewhere
         with Recorder(self.plan.folder / f"{self.plan.name}-drain.ndjson", "drain") as recorder:
-            recorder.note(Kind.DRAINED, sub=self.plan.sub, count=len(left))
+            recorder.note(EventKind.DRAINED, sub=self.plan.sub, count=len(left))
         return not left
 
     # --- clients
 
-    def _client(self, session: aiohttp.ClientSession, name: str) -> Client:
+    def _client(self, session: aiohttp.ClientSession, name: str) -> AppClient:
         plan = self.plan
         self._clients += 1
         recorder = Recorder(plan.folder / f"{name}.ndjson", name)
         rng = random.Random(f"{plan.seed}/{name}")  # noqa: S311  a seed is the point
-        return Client(
+        return AppClient(
             session, plan.urls, recorder, sub=plan.sub, rng=rng, tally=self.tally, token=plan.token
         )
 
@@ -179,22 +179,24 @@ class Workload:
         plan = self.plan
         client = self._client(session, name)
         rng = random.Random(f"{plan.seed}/{name}/mood")  # noqa: S311  a seed is the point
-        worker = Consumer(client, plan, rng, style=("joined", "batch", "single")[number % 3])
+        worker = ConsumingApp(client, plan, rng, style=("joined", "batch", "single")[number % 3])
         async with asyncio.TaskGroup() as group:
             while self._consuming:
                 await worker.step(group, gentle=self._gentle)
             await worker.finish()
 
 
-class Consumer:
+class ConsumingApp:
     """One application: receives, works, settles. Long and late work goes on beside new receives."""
 
-    def __init__(self, client: Client, plan: Plan, rng: random.Random, style: str) -> None:
+    def __init__(
+        self, client: AppClient, plan: WorkloadPlan, rng: random.Random, style: str
+    ) -> None:
         self._client = client
         self._plan = plan
         self._rng = rng
         self._style = style
-        self._carry: list[Item] = []
+        self._carry: list[SentItem] = []
 
     async def step(self, group: asyncio.TaskGroup, *, gentle: bool) -> None:
         """One receive and what follows from it."""
@@ -205,7 +207,7 @@ class Consumer:
         await self._repeat_unsure(carry, settled)
         if rng.random() < ROAM:
             self._client.elsewhere()
-        prompt: list[Message] = []
+        prompt: list[ReceivedMessage] = []
         for message in messages:
             mood = 1.0 if gentle else rng.random()
             if not self._special(group, message, mood):
@@ -219,17 +221,17 @@ class Consumer:
         carry, self._carry = self._carry, []
         await self._repeat_unsure(carry, None)
 
-    def _special(self, group: asyncio.TaskGroup, message: Message, dice: float) -> bool:
+    def _special(self, group: asyncio.TaskGroup, message: ReceivedMessage, dice: float) -> bool:
         """Start what is not simply finished. True when that was done."""
         mood, plan = self._plan.mood, self._plan
         lease_s = plan.lease_ms / 1000
-        retry = Item(message.lease, "retry", delay_ms=self._rng.randint(0, 500))
-        ack = Item(message.lease, "ack")
-        extend = Item(message.lease, "extend", lease_ms=plan.lease_ms)
-        choices: list[tuple[float, list[tuple[float, Item]]]] = [
+        retry = SentItem(message.lease, "retry", delay_ms=self._rng.randint(0, 500))
+        ack = SentItem(message.lease, "ack")
+        extend = SentItem(message.lease, "extend", lease_ms=plan.lease_ms)
+        choices: list[tuple[float, list[tuple[float, SentItem]]]] = [
             (mood.retry, [(self._rng.uniform(0, 0.2), retry)]),
-            (mood.release, [(self._rng.uniform(0, 0.2), Item(message.lease, "release"))]),
-            (mood.dead, [(self._rng.uniform(0, 0.2), Item(message.lease, "dead"))]),
+            (mood.release, [(self._rng.uniform(0, 0.2), SentItem(message.lease, "release"))]),
+            (mood.dead, [(self._rng.uniform(0, 0.2), SentItem(message.lease, "dead"))]),
             (mood.extend, [(lease_s * 0.6, extend), (lease_s * 0.6, ack)]),
             (mood.overdue, [(lease_s * self._rng.uniform(0.9, 1.3), ack)]),
         ]
@@ -243,21 +245,23 @@ class Consumer:
             return True
         return False
 
-    async def _act(self, script: Sequence[tuple[float, Item]]) -> None:
+    async def _act(self, script: Sequence[tuple[float, SentItem]]) -> None:
         for pause_s, item in script:
             await asyncio.sleep(pause_s)
             result = await self._settle_surely([item])
             if result is None or result[0].status != "extended":
                 return
 
-    async def _finish(self, messages: Sequence[Message]) -> None:
-        items = [Item(message.lease, "ack") for message in messages]
+    async def _finish(self, messages: Sequence[ReceivedMessage]) -> None:
+        items = [SentItem(message.lease, "ack") for message in messages]
         if self._style == "joined":
             self._carry += items
         else:
             await self._settle_surely(items)
 
-    async def _repeat_unsure(self, items: Sequence[Item], results: list[Result] | None) -> None:
+    async def _repeat_unsure(
+        self, items: Sequence[SentItem], results: list[ItemResult] | None
+    ) -> None:
         """What a joined call did not decide is settled on its own."""
         if results is None:
             left = list(items)
@@ -267,10 +271,10 @@ class Consumer:
         if left:
             await self._settle_surely(left)
 
-    async def _settle_surely(self, items: Sequence[Item]) -> list[Result] | None:
+    async def _settle_surely(self, items: Sequence[SentItem]) -> list[ItemResult] | None:
         """Settle, and repeat what was not decided, as an application should after a 503."""
         left = list(items)
-        results: list[Result] | None = None
+        results: list[ItemResult] | None = None
         for _ in range(ACK_TRIES_MAX):
             if self._style == "single" and len(left) == 1:
                 one = await self._client.settle_one(left[0])
@@ -294,13 +298,13 @@ def acked_by(paths: Sequence[Path]) -> set[str]:
     in_doubt: set[str] = set()
     for path in paths:
         for event in read(path):
-            if event.kind is Kind.DELIVERED:
+            if event.kind is EventKind.DELIVERED:
                 names[event.lease] = event.msg
-            elif event.kind is Kind.SETTLE and event.do in GIVES_UP and event.lease in names:
+            elif event.kind is EventKind.SETTLE and event.do in GIVES_UP and event.lease in names:
                 acked.add(names[event.lease])
             elif event.status in FINISHED and event.lease in names:
                 sure.add(names[event.lease])
-            elif event.kind is Kind.SETTLE_UNKNOWN and event.do == "dead":
+            elif event.kind is EventKind.SETTLE_UNKNOWN and event.do == "dead":
                 in_doubt.add(event.lease)
             elif event.status == "lost" and event.lease in names and event.lease not in in_doubt:
                 acked.discard(names[event.lease])

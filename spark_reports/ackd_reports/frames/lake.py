@@ -43,7 +43,7 @@ class TraceFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class IngestResult:
     """What an ingest did. `cut` are files that end in the middle; what is whole in them counts."""
 
     files: int
@@ -82,7 +82,7 @@ class Lake:
         frame = frame.withColumn("topic_id", F.coalesce("topic_id", F.lit("")))
         return frame if since_date is None else frame.where(F.col("date") >= since_date)
 
-    def ingest(self, sources: Sequence[str]) -> Taken:
+    def ingest(self, sources: Sequence[str]) -> IngestResult:
         """Take up the files of `sources` (files and folders) that are not in the lake yet.
 
         Files that end in the middle are taken up as far as they are whole. Raises `OSError` for a
@@ -97,7 +97,7 @@ class Lake:
             cut = tuple(name for name in names if _is_cut(name))
             self.add(reading.events(reading.lines(self._spark, names)))
             self._note(new, cut)
-        return Taken(len(new), len(found) - len(new), cut)
+        return IngestResult(len(new), len(found) - len(new), cut)
 
     def cut(self) -> list[str]:
         """Names of all files taken up that end in the middle."""

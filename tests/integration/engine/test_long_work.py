@@ -14,7 +14,7 @@ import pytest
 from ackd.api.messages import SettleVerb
 from ackd.core.record.protocol import OpResult
 from ackd.core.record.slot import RELEASES_MAX
-from ackd.engine.retry.claims import _Ask
+from ackd.engine.retry.claims import _CopyClaim
 from tests.integration.engine.shop import NAME, Shop, Worker
 from tests.support.wait import wait_until_async
 
@@ -252,7 +252,7 @@ async def test_what_is_said_of_a_moved_message_goes_with_its_dead_letter(shop: S
     claims = worker.subscription.claims
     hold, seen = claims._hold, []
 
-    def blind(ask: _Ask, result: OpResult) -> None:
+    def blind(ask: _CopyClaim, result: OpResult) -> None:
         if ask.retry_copy.origin.offset == 0:
             seen.append(ask)  # as if its copy was still on its way
         else:

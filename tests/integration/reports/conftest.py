@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ackd_reports.frames.lake import Lake
-from ackd_reports.generate import Made, Plan, generate
-from ackd_reports.job import Order, build
+from ackd_reports.generate import GenerationPlan, Made, generate
+from ackd_reports.job import ReportRequest, build
 from ackd_reports.model import Report
 from ackd_reports.targets import Target
 from ackd_reports.words import MICRO
@@ -40,7 +40,9 @@ class World:
     report: Report
 
 
-PLAN = Plan(messages=1_500, seed=7, hours=8, streams=3, fails=0.05, stuck=0.004, slow=0.03, again=2)
+PLAN = GenerationPlan(
+    messages=1_500, seed=7, hours=8, streams=3, fails=0.05, stuck=0.004, slow=0.03, again=2
+)
 
 
 @pytest.fixture(scope="session")
@@ -55,4 +57,4 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
 
 def report(lake: Lake, out: Path) -> Report:
     """The report of a lake with `TARGETS`."""
-    return build(lake, Order(sources=(), out=out), TARGETS)
+    return build(lake, ReportRequest(sources=(), out=out), TARGETS)

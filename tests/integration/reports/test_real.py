@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from ackd_reports.frames.lake import Lake
 from ackd_torture.child import Part
 from ackd_torture.nemesis import Nemesis, Temper
-from ackd_torture.parts import Local, Sidecar
+from ackd_torture.parts import LocalQueue, Sidecar
 from ackd_torture.run import Course, Script
 from tests.chaos.judged import CALM_S, judge, setup_for
 from tests.chaos.traced import assert_traced
@@ -39,7 +39,7 @@ def test_counts_are_those_of_the_history(spark: SparkSession, tmp_path: Path) ->
     """I1, I2 and what each promise rests on; what a kill took with it is counted, and is all."""
     folder = run_dir("report")
     try:
-        setup = setup_for(Local(folder), folder, "real", sidecars=1, store="embedded")
+        setup = setup_for(LocalQueue(folder), folder, "real", sidecars=1, store="embedded")
         course = Course(seed=6, kills=0, temper=Temper(), warm_s=3.0, calm_s=CALM_S)
         verdict = judge(setup, course, script=killed_twice(), name="report")
         assert verdict.kept

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ackd.errors import BrokerError
-from ackd_adapters.rocketmq.client import Held, code_of
+from ackd_adapters.rocketmq.client import HeldMessage, code_of
 from ackd_adapters.rocketmq.message import Taken
 from tests.support.rocketmq import RocketMQ
 from tests.support.rocketmq.bare import HOLD_MS, bare, held, never, some
@@ -41,8 +41,8 @@ async def newest_handle(broker: RocketMQ) -> list[object]:
         await it.send(b"x")
         (message,) = await it.take_some(1)
         handle = await it.client.change(it.topic, held(message), HOLD_MS)
-        said = await it.client.ack(it.topic, [Held(message.message_id, handle)])
-        again = await it.client.ack(it.topic, [Held(message.message_id, handle)])
+        said = await it.client.ack(it.topic, [HeldMessage(message.message_id, handle)])
+        again = await it.client.ack(it.topic, [HeldMessage(message.message_id, handle)])
         return [said, again, len(await it.within(AWAY_S, never))]
 
 
@@ -77,7 +77,7 @@ async def expired(broker: RocketMQ) -> list[object]:
         with pytest.raises(BrokerError) as refused:
             await it.client.change(it.topic, held(message), HOLD_MS)
         with pytest.raises(BrokerError) as bogus:
-            await it.client.change(it.topic, Held(message.message_id, "no handle"), HOLD_MS)
+            await it.client.change(it.topic, HeldMessage(message.message_id, "no handle"), HOLD_MS)
         return [said, code_of(refused.value), code_of(bogus.value)]
 
 

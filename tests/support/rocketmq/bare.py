@@ -6,7 +6,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from ackd_adapters.rocketmq.client import EVERYTHING, Client, Held
+from ackd_adapters.rocketmq.client import EVERYTHING, GroupClient, HeldMessage
 from ackd_adapters.rocketmq.config import RocketMQOptions
 from ackd_adapters.rocketmq.message import MessageIds, MessageToSend, Sent, Taken
 from ackd_adapters.rocketmq.protocol.definition_pb2 import FilterExpression, MessageQueue
@@ -28,7 +28,7 @@ class Bare:
     """One client of one group and topic."""
 
     def __init__(
-        self, rpc: Rpc, client: Client, session: Session, topic: str, queue: MessageQueue
+        self, rpc: Rpc, client: GroupClient, session: Session, topic: str, queue: MessageQueue
     ) -> None:
         self.rpc, self.client, self.session = rpc, client, session
         self.topic, self.queue = topic, queue
@@ -80,9 +80,9 @@ class Bare:
         return await self.client.ack(self.topic, [held(each) for each in taken])
 
 
-def held(message: Taken) -> Held:
+def held(message: Taken) -> HeldMessage:
     """What calls about it need."""
-    return Held(message.message_id, message.handle)
+    return HeldMessage(message.message_id, message.handle)
 
 
 def some(found: list[Taken]) -> bool:
@@ -112,7 +112,7 @@ async def bare(
     )
     rpc = Rpc(options or RocketMQOptions(endpoints=broker.endpoints), f"bare-{name}")
     await rpc.start()
-    client = Client(rpc, options or RocketMQOptions(endpoints=broker.endpoints), f"g{name}")
+    client = GroupClient(rpc, options or RocketMQOptions(endpoints=broker.endpoints), f"g{name}")
     settings = consumer_settings(client.group, {name: EVERYTHING}, POLL_MS)
     session = Session(rpc, settings, client.group)
     try:

@@ -88,7 +88,7 @@ def test_the_metrics_are_those_of_a_sidecar() -> None:
 
 def seen(name: str, at_s: float, out: float, state: str = "running", error: str = "") -> SeenBefore:
     """One look at one sidecar."""
-    figures = scrape.Figures({"lag": 10, "in_flight": 1}, out=out, acked=out)
+    figures = scrape.SubscriptionFigures({"lag": 10, "in_flight": 1}, out=out, acked=out)
     told = {
         "s": SubscriptionReport({"state": state}, figures, messages=[message("t/0/1", since_ms=5)])
     }

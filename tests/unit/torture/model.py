@@ -14,7 +14,7 @@ from functools import partial
 
 import msgspec
 
-from ackd_torture.history import Event, Kind
+from ackd_torture.history import Event, EventKind
 
 WALL_OFFSET_US = 1_700_000_000_000_000
 LEASE_MS = 50
@@ -67,7 +67,7 @@ class Model:
         self.agenda: list[tuple[int, int, Callable[[], None]]] = []
         self.serial = 0
         if keys:
-            self.note("p", Kind.ORDERED, note="key")
+            self.note("p", EventKind.ORDERED, note="key")
         self.publish(messages)
         for number in range(clients):
             self.after(self.some(20_000), partial(self.ask, f"c{number}"))
@@ -81,7 +81,7 @@ class Model:
             act()
             if all(each.state in {"acked", "gone"} for each in self.messages):
                 end_us = min(end_us, self.now_us + 200_000)
-        self.note("all", Kind.DRAINED)
+        self.note("all", EventKind.DRAINED)
         return sorted(self.events, key=lambda event: event.mono_us)
 
     # --- plumbing
@@ -95,7 +95,7 @@ class Model:
         self.serial += 1
         heapq.heappush(self.agenda, (self.now_us + delay_us, self.serial, act))
 
-    def note(self, client: str, kind: Kind, **facts: object) -> None:
+    def note(self, client: str, kind: EventKind, **facts: object) -> None:
         """Write a line of a history, now."""
         wall_us = self.now_us + WALL_OFFSET_US
         event = Event(kind=kind, client=client, mono_us=self.now_us, wall_us=wall_us, sub=SUB)
@@ -116,7 +116,7 @@ class Model:
         for number in range(count):
             name, place = f"m{number}", f"{SUB}/0/{number}"
             self.now_us += self.some(500)
-            self.note("p", Kind.PUBLISH, msg=name)
+            self.note("p", EventKind.PUBLISH, msg=name)
             self.now_us += self.some(500)
             stored = self.random.random() < 0.9
             if stored or self.random.random() < 0.5:
@@ -125,9 +125,9 @@ class Model:
                 else:
                     self.messages.append(Message(place, name))
             if stored:
-                self.note("p", Kind.PUBLISHED, msg=name, id=place)
+                self.note("p", EventKind.PUBLISHED, msg=name, id=place)
             else:
-                self.note("p", Kind.PUBLISH_UNKNOWN, msg=name)
+                self.note("p", EventKind.PUBLISH_UNKNOWN, msg=name)
         if self.mutant == "unexpected":
             self.planted += 1
             self.messages.append(Message(f"{SUB}/0/{count}", "nobody"))
@@ -233,7 +233,7 @@ class Model:
         """A client sends a receive."""
         self.calls += 1
         call = self.calls
-        self.note(client, Kind.ASK, call=call)
+        self.note(client, EventKind.ASK, call=call)
         self.after(self.some(3_000), lambda: self.receive(client, call))
 
     def receive(self, client: str, call: int) -> None:
@@ -265,7 +265,7 @@ class Model:
                 name = "garbled"
             self.note(
                 client,
-                Kind.DELIVERED,
+                EventKind.DELIVERED,
                 call=call,
                 msg=name,
                 id=seen.place,
@@ -276,7 +276,7 @@ class Model:
                 deadline_ms=seen.deadline_ms,
             )
             self.work(client, seen)
-        self.note(client, Kind.ANSWERED, call=call, count=int(seen is not None))
+        self.note(client, EventKind.ANSWERED, call=call, count=int(seen is not None))
         self.after(self.some(1_000), lambda: self.ask(client))
 
     def work(self, client: str, seen: Message) -> None:
@@ -295,7 +295,7 @@ class Model:
         self.calls += 1
         call = self.calls
         facts = {"call": call, "lease": seen.lease, "do": verb, "lease_ms": LEASE_MS}
-        self.note(client, Kind.SETTLE, **facts)
+        self.note(client, EventKind.SETTLE, **facts)
         self.after(self.some(2_000), lambda: self.apply(client, seen, verb, call))
 
     def apply(self, client: str, seen: Message, verb: str, call: int) -> None:
@@ -304,7 +304,7 @@ class Model:
         status, deadline_ms = self.decide(message, seen.lease, verb)
         facts: dict[str, object] = {"call": call, "lease": seen.lease, "do": verb}
         if self.random.random() < 0.05:
-            self.after(50, lambda: self.note(client, Kind.SETTLE_UNKNOWN, **facts))
+            self.after(50, lambda: self.note(client, EventKind.SETTLE_UNKNOWN, **facts))
             return
         facts |= {"status": status, "deadline_ms": deadline_ms}
-        self.after(self.some(2_000), lambda: self.note(client, Kind.SETTLED, **facts))
+        self.after(self.some(2_000), lambda: self.note(client, EventKind.SETTLED, **facts))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackd_torture.checker import BROKEN, Verdict, check, percentile
-from ackd_torture.history import Event, Kind
+from ackd_torture.history import Event, EventKind
 from tests.unit.torture.model import SUB, WALL_OFFSET_US, Model
 
 MUTANTS = {
@@ -75,7 +75,7 @@ class History:
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    def at(self, ms: float, kind: Kind, **facts: str | float | bool) -> "History":
+    def at(self, ms: float, kind: EventKind, **facts: str | float | bool) -> "History":
         """One line."""
         mono_us = int(ms * 1000)
         known = {"sub": SUB, "id": f"{SUB}/0/1", "msg": "m1", "client": "a", **facts}
@@ -85,17 +85,17 @@ class History:
 
     def published(self) -> "History":
         """The one message, confirmed."""
-        return self.at(0, Kind.PUBLISH).at(1, Kind.PUBLISHED)
+        return self.at(0, EventKind.PUBLISH).at(1, EventKind.PUBLISHED)
 
     def delivered(
         self, client: str, asked: float, read: float, attempt: int, deadline: float, lease: str = ""
     ) -> "History":
         """Lease of 100 ms: granted at `deadline` - 100."""
         call = len(self.events)
-        self.at(asked, Kind.ASK, client=client, call=call)
+        self.at(asked, EventKind.ASK, client=client, call=call)
         self.at(
             read,
-            Kind.DELIVERED,
+            EventKind.DELIVERED,
             client=client,
             call=call,
             attempt=attempt,
@@ -103,19 +103,19 @@ class History:
             lease_ms=100,
             deadline_ms=int(deadline + WALL_OFFSET_US // 1000),
         )
-        return self.at(read, Kind.ANSWERED, client=client, call=call, count=1)
+        return self.at(read, EventKind.ANSWERED, client=client, call=call, count=1)
 
     def settled(
         self, sent: float, answered: float, lease: str, status: str, do: str = "ack"
     ) -> "History":
         """One settle by client a."""
         call = len(self.events)
-        self.at(sent, Kind.SETTLE, call=call, lease=lease, do=do)
-        return self.at(answered, Kind.SETTLED, call=call, lease=lease, do=do, status=status)
+        self.at(sent, EventKind.SETTLE, call=call, lease=lease, do=do)
+        return self.at(answered, EventKind.SETTLED, call=call, lease=lease, do=do, status=status)
 
     def verdict(self) -> Verdict:
         """Judge it as a drained run."""
-        self.at(10_000, Kind.DRAINED)
+        self.at(10_000, EventKind.DRAINED)
         return check(sorted(self.events, key=lambda event: event.mono_us))
 
 
@@ -205,7 +205,7 @@ def test_replay_of_a_lease_that_was_acked_is_a_redelivery() -> None:
 def test_ack_before_a_loss_of_the_stores_data_is_excused_and_counted() -> None:
     """I2 holds as long as the store keeps its data; what was lost with it is told apart."""
     run = History().published().delivered("a", 2, 10, 1, 105).settled(40, 50, "l1", "acked")
-    run.at(60, Kind.DATA_LOST, note="flush").at(70, Kind.HEALED, note="flush")
+    run.at(60, EventKind.DATA_LOST, note="flush").at(70, EventKind.HEALED, note="flush")
     run.delivered("b", 80, 90, 1, 185, lease="after").settled(95, 99, "after", "acked")
     verdict = run.verdict()
     assert verdict.kept
@@ -216,31 +216,33 @@ def test_attempts_are_counted_anew_after_a_loss_of_the_stores_data() -> None:
     """The second attempt was before the loss, the first one after it: no contradiction."""
     run = History().published().delivered("a", 2, 10, 1, 105).settled(20, 30, "l1", "retrying")
     run.delivered("a", 35, 40, 2, 135, lease="l2").settled(45, 50, "l2", "retrying")
-    run.at(60, Kind.DATA_LOST, note="roll back").at(70, Kind.HEALED, note="roll back")
+    run.at(60, EventKind.DATA_LOST, note="roll back").at(70, EventKind.HEALED, note="roll back")
     run.delivered("b", 80, 90, 1, 185, lease="l3").settled(95, 99, "l3", "acked")
     assert run.verdict().kept
 
 
 def test_ack_without_an_answer_strands_nothing_and_proves_nothing() -> None:
     run = History().published().delivered("a", 2, 10, 1, 105)
-    run.at(40, Kind.SETTLE, call=99, lease="l1", do="ack")
-    run.at(50, Kind.SETTLE_UNKNOWN, call=99, lease="l1", do="ack")
+    run.at(40, EventKind.SETTLE, call=99, lease="l1", do="ack")
+    run.at(50, EventKind.SETTLE_UNKNOWN, call=99, lease="l1", do="ack")
     assert run.verdict().kept
 
 
 def test_message_that_was_acked_or_perhaps_acked_is_counted_once_as_what_is_known() -> None:
     """A client killed with an ack in the air leaves no answer; a repeat that is answered does."""
     run = History().published().delivered("a", 2, 10, 1, 105)
-    run.at(40, Kind.SETTLE, call=99, lease="l1", do="ack")
-    unclear = check(run.at(90, Kind.DRAINED).events)
+    run.at(40, EventKind.SETTLE, call=99, lease="l1", do="ack")
+    unclear = check(run.at(90, EventKind.DRAINED).events)
     assert (unclear.delivered, unclear.acked, unclear.acks_unclear) == (1, 0, 1)
     assert unclear.kept
     run = History().published().delivered("a", 2, 10, 1, 105)
-    run.at(40, Kind.SETTLE, call=99, lease="l1", do="ack").settled(50, 51, "l1", "already_acked")
+    run.at(40, EventKind.SETTLE, call=99, lease="l1", do="ack").settled(
+        50, 51, "l1", "already_acked"
+    )
     clear = run.verdict()
     assert (clear.delivered, clear.acked, clear.acks_unclear) == (1, 1, 0)
     run = History().published().delivered("a", 2, 10, 1, 105)
-    run.at(40, Kind.SETTLE, call=99, lease="l1", do="extend")
+    run.at(40, EventKind.SETTLE, call=99, lease="l1", do="extend")
     stranded = run.verdict()
     assert (stranded.acked, stranded.acks_unclear, stranded.count("stranded")) == (0, 0, 1)
 
@@ -252,8 +254,8 @@ def test_delivered_and_never_finished_is_stranded() -> None:
 
 def test_one_message_in_two_places_is_duplicated() -> None:
     run = History().published().delivered("a", 2, 10, 1, 105).settled(20, 21, "l1", "acked")
-    run.at(30, Kind.ASK, call=77).at(
-        31, Kind.DELIVERED, call=77, id=f"{SUB}/0/9", lease="x", attempt=1
+    run.at(30, EventKind.ASK, call=77).at(
+        31, EventKind.DELIVERED, call=77, id=f"{SUB}/0/9", lease="x", attempt=1
     )
     run.settled(32, 33, "x", "acked")
     verdict = run.verdict()

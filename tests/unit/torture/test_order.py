@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackd_torture.checker import BROKEN, check
-from ackd_torture.history import Kind
+from ackd_torture.history import EventKind
 from tests.unit.torture.model import SUB, Model
 from tests.unit.torture.test_checker import History
 
@@ -39,7 +39,7 @@ class Two:
     """Two messages of one key (or of two), the later one handed out at 50 ms."""
 
     def __init__(self, order: str = "key", keys: tuple[str, str] = ("k", "k")) -> None:
-        self.history = History().at(0, Kind.ORDERED, note=order)
+        self.history = History().at(0, EventKind.ORDERED, note=order)
         self._deliver("a", 5, 10, f"{SUB}/0/1", keys[0], "l1")
         self._deliver("b", 40, 50, f"{SUB}/0/2", keys[1], "l2")
 
@@ -47,7 +47,7 @@ class Two:
         self, client: str, asked: float, read: float, place: str, key: str, lease: str
     ) -> None:
         call = len(self.history.events)
-        self.history.at(asked, Kind.ASK, client=client, call=call)
+        self.history.at(asked, EventKind.ASK, client=client, call=call)
         told: dict[str, str | float | bool] = {
             "id": place,
             "msg": place,
@@ -55,7 +55,7 @@ class Two:
             "lease": lease,
             "attempt": 1,
         }
-        self.history.at(read, Kind.DELIVERED, client=client, call=call, attempts_max=2, **told)
+        self.history.at(read, EventKind.DELIVERED, client=client, call=call, attempts_max=2, **told)
 
     def inversions(self) -> int:
         verdict = self.history.verdict()
@@ -74,7 +74,7 @@ def test_the_ack_that_was_sent_before_the_later_one_came_clears_it() -> None:
     run.history.settled(49, 60, "l1", "lost").settled(70, 71, "l1", "acked")
     assert run.inversions() == 1
     run = Two()
-    run.history.at(49, Kind.SETTLE, call=99, lease="l1", do="ack")
+    run.history.at(49, EventKind.SETTLE, call=99, lease="l1", do="ack")
     assert run.inversions() == 0
 
 

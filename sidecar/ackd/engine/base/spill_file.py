@@ -72,7 +72,7 @@ class Spill(Protocol):
         """Stop, and delete everything. Never raises."""
 
 
-class _Body(msgspec.Struct, array_like=True):
+class _StoredBody(msgspec.Struct, array_like=True):
     """A body in the form of the file."""
 
     offset: int
@@ -128,7 +128,7 @@ class FileSpill:
         self._ready = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ackd-spill")
         self._encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(_Body).decode
+        self._decode = msgspec.msgpack.Decoder(_StoredBody).decode
 
     @property
     def taken(self) -> int:
@@ -162,7 +162,9 @@ class FileSpill:
     def _write(self, records: Sequence[Record]) -> list[Stub] | None:
         self._let_go()
         bodies = [
-            self._encode(_Body(each.offset, each.key, each.value, each.headers, each.timestamp_ms))
+            self._encode(
+                _StoredBody(each.offset, each.key, each.value, each.headers, each.timestamp_ms)
+            )
             for each in records
         ]
         size = sum(map(len, bodies))

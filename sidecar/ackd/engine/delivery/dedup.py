@@ -46,7 +46,7 @@ Then = Callable[[list[Delivery]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _DedupCheck:
     """Granted leases to check; `then` gets those that are to be delivered."""
 
     partition: Partition
@@ -63,7 +63,7 @@ class Dedup:
         self._settings = state.settings.dedup
         self._context = context
         self._key_of = business_key(self._settings.key)
-        self._questions: list[_Question] = []
+        self._questions: list[_DedupCheck] = []
         self._entries: list[SeenEntry] = []
         self._asked = asyncio.Event()
         self._wake = asyncio.Event()
@@ -82,7 +82,7 @@ class Dedup:
         if self._over:
             then(deliveries)
             return
-        self._questions.append(_Question(partition, epoch, deliveries, then))
+        self._questions.append(_DedupCheck(partition, epoch, deliveries, then))
         self._asked.set()
 
     async def run(self) -> None:
@@ -112,7 +112,7 @@ class Dedup:
             for each in questions:
                 self._answer(each, repeats)
 
-    async def _repeats(self, questions: Sequence[_Question]) -> frozenset[str]:
+    async def _repeats(self, questions: Sequence[_DedupCheck]) -> frozenset[str]:
         """Return the leases of repeats; an empty set when the store fails to answer."""
         ledgers: dict[tuple[bytes, int], int] = {}
         leases: list[str] = []
@@ -142,7 +142,7 @@ class Dedup:
             return frozenset()
         return frozenset(lease for lease, repeat in zip(leases, found, strict=True) if repeat)
 
-    def _answer(self, question: _Question, repeats: frozenset[str]) -> None:
+    def _answer(self, question: _DedupCheck, repeats: frozenset[str]) -> None:
         if not repeats:
             question.then(question.deliveries)
             return

@@ -104,14 +104,14 @@ class SeekDocument(msgspec.Struct, kw_only=True):
         return msgspec.json.encode(self)
 
 
-class _Kind(msgspec.Struct):
+class _SeekMark(msgspec.Struct):
     seek: bool = False
 
 
 def is_seek(raw: bytes) -> bool:
     """Whether a stored document is a `SeekDocument`."""
     try:
-        return msgspec.json.decode(raw, type=_Kind).seek
+        return msgspec.json.decode(raw, type=_SeekMark).seek
     except msgspec.DecodeError:
         return False
 

@@ -17,7 +17,7 @@ from ackd.ports import Consumer, Fetched, SeesTruncation, Store
 LOG = logging.getLogger("ackd.engine")
 
 
-class _Known(msgspec.Struct):
+class _StoredEpoch(msgspec.Struct):
     """A partition's epoch as stored. `record`: incarnation and reset epoch.
 
     Another record of the partition, made anew or reset, does not fit: perhaps nobody has read what
@@ -40,7 +40,7 @@ class LeaderEpochs:
         if not isinstance(self._consumer, SeesTruncation):
             return
         text = await self._store.get(_name(partition))
-        known = None if text is None else msgspec.json.decode(text, type=_Known)
+        known = None if text is None else msgspec.json.decode(text, type=_StoredEpoch)
         partition.leader_epoch = partition.checked_epoch = -1
         if known is not None and known.record == _record(partition):
             partition.leader_epoch = partition.checked_epoch = known.epoch
@@ -65,7 +65,7 @@ class LeaderEpochs:
             self._consumer.expect(partition.tp, end, partition.leader_epoch)
             intake.fetching(self._consumer.fetch_from(partition.tp, position), position)
             return False
-        known = msgspec.json.encode(_Known(_record(partition), epoch))
+        known = msgspec.json.encode(_StoredEpoch(_record(partition), epoch))
         await self._store.put(_name(partition), known)
         partition.leader_epoch = epoch
         return True

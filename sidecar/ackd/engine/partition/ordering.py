@@ -55,7 +55,7 @@ def place_of(ordering: Ordering, subscription: str, *, retry_copies: bool) -> Pl
     """
     if retry_copies:
         # Also when the order was switched off meanwhile: a blocked key keeps its queue.
-        return _Copies(subscription).place
+        return _CopyOrdering(subscription).place
     if ordering == "none":
         return None
     return _of_key if ordering == "key" else _of_partition
@@ -70,7 +70,7 @@ def _of_partition(body: Held) -> OrderPosition | None:
     return OrderPosition(PARTITION, body.offset)
 
 
-class _Copies:
+class _CopyOrdering:
     """Orders copies by their origins, whatever the order in which they were stored."""
 
     def __init__(self, subscription: str) -> None:

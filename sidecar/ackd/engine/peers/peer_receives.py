@@ -62,7 +62,7 @@ class Receives(Protocol):
     def failed(self, count: int) -> None: ...
 
 
-class _Asked:
+class _PeerRequest:
     """A request at an owner. `cancelled`: nobody here waits for its answer any more, or the receive
     shall ask another owner after it.
     """
@@ -103,7 +103,7 @@ class PeerReceives:
         self._choice = PeerChoice()
         self._addresses: Mapping[str, str] = {}
         self._owners: Mapping[str, int] = {}
-        self._asked: dict[int, _Asked] = {}
+        self._asked: dict[int, _PeerRequest] = {}
         self._idle: dict[Waiter, None] = {}
         # By sidecar: its process, and the requests that it never answered.
         self._lost: dict[str, tuple[str, list[int]]] = {}
@@ -194,7 +194,7 @@ class PeerReceives:
         self._watch()
         request, number = waiter.request, self._links.number()
         lease_ms = request.lease_ms or self._state.settings.lease_ms
-        asked = _Asked(waiter, owner, link, now_ms, lease_ms)
+        asked = _PeerRequest(waiter, owner, link, now_ms, lease_ms)
         self._asked[number] = asked
         waiter.elsewhere = number
         self._choice.began(owner, most)
@@ -211,7 +211,7 @@ class PeerReceives:
             asked.timer = loop.call_later(late_s, self._overdue, number)
         return True
 
-    def _cancel(self, number: int, asked: _Asked) -> None:
+    def _cancel(self, number: int, asked: _PeerRequest) -> None:
         """Nobody waits for this answer; what it holds goes back, unless the receive still waits."""
         asked.stop_timer()
         if not asked.cancelled:

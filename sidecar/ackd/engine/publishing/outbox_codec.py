@@ -11,7 +11,7 @@ from ackd.errors import AckdError
 from ackd.ports import Headers, Outgoing, Stored
 
 
-class _Entry(msgspec.Struct, array_like=True):
+class _StoredMessage(msgspec.Struct, array_like=True):
     topic: str
     key: bytes | None
     value: bytes | None
@@ -19,7 +19,7 @@ class _Entry(msgspec.Struct, array_like=True):
     partition: int | None
 
 
-class _Result(msgspec.Struct, array_like=True):
+class _StoredResult(msgspec.Struct, array_like=True):
     """`offset` -1: not known. `in_doubt`: the broker may have it twice. `error`: the broker refused
     it.
     """
@@ -32,14 +32,14 @@ class _Result(msgspec.Struct, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_entry = msgspec.msgpack.Decoder(_Entry).decode
-_result = msgspec.msgpack.Decoder(_Result).decode
+_entry = msgspec.msgpack.Decoder(_StoredMessage).decode
+_result = msgspec.msgpack.Decoder(_StoredResult).decode
 
 
 def write_message(message: Outgoing) -> bytes:
     """Encode all but the delay, which the outbox keeps itself."""
     headers, partition = message.headers, message.partition
-    return _encode(_Entry(message.topic, message.key, message.value, headers, partition))
+    return _encode(_StoredMessage(message.topic, message.key, message.value, headers, partition))
 
 
 def read_message(body: bytes) -> Outgoing:
@@ -50,12 +50,12 @@ def read_message(body: bytes) -> Outgoing:
 
 def write_stored(stored: Stored, *, in_doubt: bool) -> bytes:
     """Encode the result of a message that was sent."""
-    return _encode(_Result(stored.topic, stored.partition, stored.offset, in_doubt))
+    return _encode(_StoredResult(stored.topic, stored.partition, stored.offset, in_doubt))
 
 
 def write_failed(error: AckdError) -> bytes:
     """Encode the result of a message that the broker refused."""
-    return _encode(_Result(error=f"{error.type}: {error.detail}"))
+    return _encode(_StoredResult(error=f"{error.type}: {error.detail}"))
 
 
 def read_status(broker: str, number: int, status: MessageStatus) -> OutboxMessage:

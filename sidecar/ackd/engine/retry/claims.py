@@ -59,7 +59,7 @@ _NAMES: Mapping[Outcome, str] = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Ask:
+class _CopyClaim:
     """One retry copy that claims, or whose origin record is to be closed."""
 
     partition: Partition
@@ -123,8 +123,8 @@ class CopyClaims:
         self._key_queues = key_queues
         self._open_dead = open_dead
         self._wanted: dict[tuple[Partition, int], None] = {}
-        self._closing: dict[tuple[Partition, int], _Ask | None] = {}
-        self._claimed: dict[tuple[Partition, int], _Ask] = {}
+        self._closing: dict[tuple[Partition, int], _CopyClaim | None] = {}
+        self._claimed: dict[tuple[Partition, int], _CopyClaim] = {}
         self.held: dict[tuple[bytes, int], dict[int, tuple[Partition, int, int]]] = {}
         self._handles: OrderedDict[tuple[LedgerKey, int], LedgerHandle] = OrderedDict()
         self._wake = asyncio.Event()
@@ -137,7 +137,7 @@ class CopyClaims:
 
     def question(self, partition: Partition, offset: int, retry_copy: RetryCopy) -> Op:
         """The claim of one copy, for callers that send it themselves."""
-        return _Ask(partition, offset, retry_copy).claim
+        return _CopyClaim(partition, offset, retry_copy).claim
 
     def settled(self, key: LedgerKey, offset: int, outcome: Outcome, when_ms: int) -> None:
         """A lease ended or got another deadline. If a copy here waits for that lease, and it ended
@@ -164,7 +164,7 @@ class CopyClaims:
             found[0].copies.failed_with(found[1], error)
         return found is not None
 
-    def _take_errors(self, ask: _Ask) -> None:
+    def _take_errors(self, ask: _CopyClaim) -> None:
         """Take the reasons that the original kept while this sidecar did not know the copy."""
         origin_record = ask.retry_copy.origin_record
         origin = self._partitions.by_ledger.get((origin_record.topic_id, origin_record.partition))
@@ -179,7 +179,7 @@ class CopyClaims:
             for offset in [o for o, held in held_by.items() if held[0] is partition]:
                 self._free(*place, offset)
 
-    def _hold(self, ask: _Ask, result: OpResult) -> None:
+    def _hold(self, ask: _CopyClaim, result: OpResult) -> None:
         origin_record = ask.retry_copy.origin_record
         if result.outcome is Outcome.HELD and result.state is State.LEASED:
             held_by = self.held.setdefault((origin_record.topic_id, origin_record.partition), {})
@@ -219,7 +219,7 @@ class CopyClaims:
 
     async def _claim_some(self) -> None:
         await self._key_queues.tell()
-        asks: list[_Ask] = []
+        asks: list[_CopyClaim] = []
         for key in list(self._wanted)[:BATCH_MAX]:
             del self._wanted[key]
             ask = await self._read(*key)
@@ -229,7 +229,7 @@ class CopyClaims:
             for handle, some in self._by_origin(asks):
                 group.create_task(self._ask(handle, some))
 
-    async def _read(self, partition: Partition, offset: int) -> _Ask | None:
+    async def _read(self, partition: Partition, offset: int) -> _CopyClaim | None:
         """Read the copy's headers; None when there is nothing to claim."""
         entry = partition.ledger.entry(offset)
         if partition.closed or entry is None or entry.status is not EntryStatus.CLAIMING:
@@ -242,10 +242,10 @@ class CopyClaims:
             self._stranger(partition, offset, "its headers are none that ackd writes")
             self._tell(partition, offset, STRANGER, RecordReply(CallStatus.OK))
             return None
-        return _Ask(partition, offset, retry_copy)
+        return _CopyClaim(partition, offset, retry_copy)
 
-    def _by_origin(self, asks: Sequence[_Ask]) -> list[tuple[LedgerHandle, list[_Ask]]]:
-        found: dict[int, tuple[LedgerHandle, list[_Ask]]] = {}
+    def _by_origin(self, asks: Sequence[_CopyClaim]) -> list[tuple[LedgerHandle, list[_CopyClaim]]]:
+        found: dict[int, tuple[LedgerHandle, list[_CopyClaim]]] = {}
         for ask in asks:
             handle = self.handle(ask.retry_copy)
             found.setdefault(id(handle), (handle, []))[1].append(ask)
@@ -269,7 +269,7 @@ class CopyClaims:
                 self._handles.popitem(last=False)
         return handle
 
-    async def _ask(self, handle: LedgerHandle, asks: Sequence[_Ask]) -> None:
+    async def _ask(self, handle: LedgerHandle, asks: Sequence[_CopyClaim]) -> None:
         try:
             reply = await self._context.flusher.submit(handle, [ask.claim for ask in asks])
         except StoreError as error:
@@ -300,8 +300,8 @@ class CopyClaims:
         self._remember(handle, asks, results)
 
     async def _texts(
-        self, key: LedgerKey, asks: Sequence[_Ask], results: Sequence[OpResult]
-    ) -> dict[_Ask, MessageTexts]:
+        self, key: LedgerKey, asks: Sequence[_CopyClaim], results: Sequence[OpResult]
+    ) -> dict[_CopyClaim, MessageTexts]:
         """Load the texts reported under leases in these origin records, for the copies' own
         records.
         """
@@ -319,7 +319,7 @@ class CopyClaims:
         return {ask: texts for ask, texts in pairs if texts is not None}
 
     def _remember(
-        self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[OpResult]
+        self, handle: LedgerHandle, asks: Sequence[_CopyClaim], results: Sequence[OpResult]
     ) -> None:  # fmt: skip
         """Keep these claims for replay: a rollback may erase a claim, or the whole origin record,
         and then the sidecar that claimed writes it again (R10).
@@ -334,7 +334,7 @@ class CopyClaims:
         if ops:
             self._context.replay_log.confirmed(handle.key, handle.incarnation, ops)
 
-    async def _is_gone(self, key: LedgerKey, asks: Sequence[_Ask]) -> bool:
+    async def _is_gone(self, key: LedgerKey, asks: Sequence[_CopyClaim]) -> bool:
         """True if no sidecar will ever open this record again. A record of dead letters has no
         owner: open it here and claim again.
         """
@@ -352,10 +352,10 @@ class CopyClaims:
 
     def _answered(
         self,
-        asks: Sequence[_Ask],
+        asks: Sequence[_CopyClaim],
         reply: RecordReply,
         results: Sequence[OpResult],
-        texts: Mapping[_Ask, MessageTexts],
+        texts: Mapping[_CopyClaim, MessageTexts],
     ) -> None:
         places: dict[Partition, list[Op]] = {}
         brought: dict[Partition, list[ItemTexts]] = {}
@@ -395,7 +395,7 @@ class CopyClaims:
             partition.ledger.claimed(offset, result, reply.rollback_epoch, reply.now_ms, now_ms)
             partition.perform()
 
-    def _again(self, asks: Sequence[_Ask]) -> None:
+    def _again(self, asks: Sequence[_CopyClaim]) -> None:
         now_ms = self._context.clock.monotonic_ms()
         for ask in asks:
             claims = ask.partition.ledger.claims
@@ -425,7 +425,7 @@ class CopyClaims:
     # --- closing
 
     async def _close_some(self) -> None:
-        asks: list[_Ask] = []
+        asks: list[_CopyClaim] = []
         for key in list(self._closing)[:BATCH_MAX]:
             ask = self._closing.pop(key) or await self._closed(*key)
             if ask is not None:
@@ -442,13 +442,13 @@ class CopyClaims:
                     if not ask.partition.closed:
                         self._closing[ask.partition, ask.offset] = ask
 
-    async def _closed(self, partition: Partition, offset: int) -> _Ask | None:
+    async def _closed(self, partition: Partition, offset: int) -> _CopyClaim | None:
         body = await self._bodies.body(partition, offset)
         retry_copy = None if body is None else partition.copies.retry_copy(body)
-        return None if retry_copy is None else _Ask(partition, offset, retry_copy)
+        return None if retry_copy is None else _CopyClaim(partition, offset, retry_copy)
 
 
-def _place(ask: _Ask, result: OpResult) -> list[Op]:
+def _place(ask: _CopyClaim, result: OpResult) -> list[Op]:
     """What the copy's own record stores: what the origin record answered, or what the copy's
     headers say if there is no origin record.
     """

@@ -48,7 +48,7 @@ class _Lapsed(NamedTuple):
     entry: Entry[Held]
 
 
-class _Message(NamedTuple):
+class _TracedMessage(NamedTuple):
     """A message's own partition, and what is known of the message as attributes and links."""
 
     lives: MessageSpans
@@ -340,7 +340,7 @@ class PartitionSpans:
         more = f"{DEADLINE}{deadline_ms}{PUBLISHED}{body.timestamp_ms}{END}{holder}"
         return more, _links(body) if isinstance(body, Record) and body.headers else ""
 
-    def _message(self, entry: Entry[Held], deadline_ms: int) -> _Message | None:
+    def _message(self, entry: Entry[Held], deadline_ms: int) -> _TracedMessage | None:
         """The message that a copy stands for; None if that is unknown.
 
         It is identified by the reset epoch in which it left its window: after a seek the message
@@ -362,7 +362,7 @@ class PartitionSpans:
         if origin is None:
             return None
         lives = self._tracing.lives(origin, epoch)
-        return _Message(lives, origin.offset, more, links)
+        return _TracedMessage(lives, origin.offset, more, links)
 
     def _extended(self, offset: int, fence: int) -> str:
         known = self._extensions.pop(offset, None)

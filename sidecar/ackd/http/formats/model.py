@@ -65,22 +65,22 @@ NoteText = Annotated[
 # --- requests -------------------------------------------------------------------------------------
 
 
-class _Request(Struct, forbid_unknown_fields=True, frozen=True, gc=False):
+class _RequestBody(Struct, forbid_unknown_fields=True, frozen=True, gc=False):
     pass
 
 
-class _Settle(_Request, tag_field="do", frozen=True, gc=False):
+class _LeaseBody(_RequestBody, tag_field="do", frozen=True, gc=False):
     lease: Lease
 
 
-class AckBody(_Settle, tag="ack", frozen=True, gc=False):
+class AckBody(_LeaseBody, tag="ack", frozen=True, gc=False):
     """The message is done."""
 
     def item(self) -> SettleItem:
         return SettleItem(self.lease, SettleVerb.ACK)
 
 
-class RetryBody(_Settle, tag="retry", frozen=True, gc=False):
+class RetryBody(_LeaseBody, tag="retry", frozen=True, gc=False):
     """Deliver the message again after a delay. `count` false: this attempt does not count."""
 
     delay_ms: DelayMs | None = None
@@ -97,7 +97,7 @@ class RetryBody(_Settle, tag="retry", frozen=True, gc=False):
         )
 
 
-class ExtendBody(_Settle, tag="extend", frozen=True, gc=False):
+class ExtendBody(_LeaseBody, tag="extend", frozen=True, gc=False):
     """Keep the lease for longer. `note`: what the next attempt should know."""
 
     lease_ms: LeaseMs | None = None
@@ -107,7 +107,7 @@ class ExtendBody(_Settle, tag="extend", frozen=True, gc=False):
         return SettleItem(self.lease, SettleVerb.EXTEND, lease_ms=self.lease_ms, note=self.note)
 
 
-class DeadBody(_Settle, tag="dead", frozen=True, gc=False):
+class DeadBody(_LeaseBody, tag="dead", frozen=True, gc=False):
     """Never deliver this message again: it becomes a dead letter."""
 
     reason: ReasonText | None = None
@@ -116,7 +116,7 @@ class DeadBody(_Settle, tag="dead", frozen=True, gc=False):
         return SettleItem(self.lease, SettleVerb.DEAD, reason=self.reason)
 
 
-class ReleaseBody(_Settle, tag="release", frozen=True, gc=False):
+class ReleaseBody(_LeaseBody, tag="release", frozen=True, gc=False):
     """Give the message back; the attempt does not count."""
 
     def item(self) -> SettleItem:
@@ -126,17 +126,17 @@ class ReleaseBody(_Settle, tag="release", frozen=True, gc=False):
 Item = AckBody | RetryBody | ExtendBody | DeadBody | ReleaseBody
 
 
-class SettleBody(_Request, frozen=True, gc=False):
+class SettleBody(_RequestBody, frozen=True, gc=False):
     """Leases to settle, of any subscription, decided in this order."""
 
     items: Annotated[list[Item], Meta(min_length=1)]
 
 
-class NoOptions(_Request, frozen=True, gc=False):
+class NoOptions(_RequestBody, frozen=True, gc=False):
     """Body of `.../ack` and `.../release`: nothing, or an empty object."""
 
 
-def _options(body: type[_Settle]) -> type[Struct]:
+def _options(body: type[_LeaseBody]) -> type[Struct]:
     """The body of one lease's own address: an item of a batch without `lease` and `do`."""
     verb = str(body.__struct_config__.tag)
     own = [(each.name, each.type, each.default) for each in fields(body) if each.name != "lease"]
@@ -144,13 +144,13 @@ def _options(body: type[_Settle]) -> type[Struct]:
         return NoOptions
     text = {"__doc__": f"Body of `.../{verb}`; may be left out."}
     name = f"{verb.capitalize()}Options"
-    return defstruct(name, own, bases=(_Request,), namespace=text, frozen=True, gc=False)
+    return defstruct(name, own, bases=(_RequestBody,), namespace=text, frozen=True, gc=False)
 
 
 OPTIONS = {SettleVerb(str(body.__struct_config__.tag)): _options(body) for body in get_args(Item)}
 
 
-class ReceiveBody(_Request, frozen=True, gc=False):
+class ReceiveBody(_RequestBody, frozen=True, gc=False):
     """How many messages, and how long to wait for the first one; may be left out."""
 
     max: Annotated[
@@ -199,13 +199,13 @@ class ReceiveBody(_Request, frozen=True, gc=False):
     ) = None
 
 
-class Base64(_Request, frozen=True, gc=False):
+class Base64(_RequestBody, frozen=True, gc=False):
     """Bytes that are not text."""
 
     base64: bytes
 
 
-class MessageBody(_Request, frozen=True, gc=False):
+class MessageBody(_RequestBody, frozen=True, gc=False):
     """A message to publish. One of `json`, `text`, `base64` holds its value; a `tombstone` has
     none.
     """
@@ -225,7 +225,7 @@ class MessageBody(_Request, frozen=True, gc=False):
     delay_ms: Annotated[int, Meta(ge=0, le=DELAY_MS_MAX)] = 0
 
 
-class BatchBody(_Request, frozen=True, gc=False):
+class BatchBody(_RequestBody, frozen=True, gc=False):
     """Messages for one topic, published in this order."""
 
     messages: Annotated[list[MessageBody], Meta(min_length=1)]

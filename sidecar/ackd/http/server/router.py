@@ -74,9 +74,9 @@ class Route:
 
 
 @dataclass(slots=True)
-class _Node:
-    fixed: dict[str, _Node] = field(default_factory=dict)
-    variable: _Node | None = None
+class _RouteNode:
+    fixed: dict[str, _RouteNode] = field(default_factory=dict)
+    variable: _RouteNode | None = None
     methods: dict[str, Route] = field(default_factory=dict)
 
 
@@ -84,15 +84,15 @@ class Router:
     """Finds the route of a request; a fixed part of a path wins over a variable one."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        self._root = _Node()
+        self._root = _RouteNode()
         for route in routes:
             node = self._root
             for part in route.path.split("/")[1:]:
                 if part.startswith("{"):
-                    node.variable = node.variable or _Node()
+                    node.variable = node.variable or _RouteNode()
                     node = node.variable
                 else:
-                    node = node.fixed.setdefault(part, _Node())
+                    node = node.fixed.setdefault(part, _RouteNode())
             node.methods[route.method] = route
 
     def find(self, method: str, path: str) -> tuple[Route, Sequence[str]]:
