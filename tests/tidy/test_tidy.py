@@ -17,6 +17,7 @@ from tests.tidy.closed_core import ledger_is_closed
 from tests.tidy.dependence import circles, dependence, package_circles
 from tests.tidy.feeding import unfed_metrics
 from tests.tidy.file_names import file_names, file_names_needlessly_shared
+from tests.tidy.foreign_writes import foreign_writes, foreign_writes_needlessly_open
 from tests.tidy.inheritance import inheritance, inheritance_needlessly_named
 from tests.tidy.lua import lua_bare_index, lua_function_size
 from tests.tidy.old_words import lua_old_words
@@ -57,6 +58,8 @@ def sources() -> list[Source]:
         inheritance_needlessly_named,
         unfed_metrics,
         ledger_is_closed,
+        foreign_writes,
+        foreign_writes_needlessly_open,
         reach_throughs,
         reach_throughs_needlessly_open,
         verb_lists,

@@ -40,6 +40,9 @@ class Drain:
         self._settler = settler
         self.begun = False
 
+    def begin(self) -> None:
+        self.begun = True
+
     def quiesce(self) -> None:
         """Deliver nothing new, for good; settles go on."""
         self.begun = True

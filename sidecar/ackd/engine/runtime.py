@@ -250,7 +250,7 @@ class Runtime:
             await self._up[subscription.state.configured.broker].wait()
             try:
                 cluster = await subscription.state.broker.cluster_id()
-                subscription.state.cluster = subscription.cluster_scope(cluster)
+                subscription.state.found_cluster(subscription.cluster_scope(cluster))
                 await subscription.run()
             except* BrokerFatalError as group:
                 LOG.warning(
@@ -267,7 +267,7 @@ class Runtime:
 
     async def stop(self) -> None:
         """Commit progress, leave the groups, close everything. Never raises, bounded."""
-        self._drain.begun = True
+        self._drain.begin()
         if self._outages is not None:
             self._outages.end()
         await asyncio.gather(*(each.leave() for each in self._subscriptions.values()))

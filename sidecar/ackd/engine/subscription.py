@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
+
 from ackd.api.messages import Delivery
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import LedgerKey
@@ -124,7 +126,7 @@ class Subscription:
         self.state = _state(name, settings, broker, context)
         self.partitions = OwnedPartitions(context.identity)
         self.topics = Topics(self.state)
-        self.membership = Membership(self.state, context, note or MemberNote())
+        self.membership = Membership(self.state, context, _note(note or MemberNote(), peers))
         self.control = Control(self.state, context)
         self.retry_topic = RetryTopic(self.state, context)
         self.tracing = self._open_tracing()
@@ -254,7 +256,7 @@ class Subscription:
             self.timers.stir,
         )
         if isinstance(state.consumer, BrokerSideAcks):
-            self.events.broker_side_acks = BrokerAckFlow(
+            flow = BrokerAckFlow(
                 state,
                 state.consumer,
                 context,
@@ -264,6 +266,7 @@ class Subscription:
                 self.ownership.assign,
                 self.events.revoked,
             )
+            self.events.connect(flow)
 
     def _partition_parts(self, handed: HandedLeases) -> PartitionParts:
         """The parts that a partition calls. The order of the observers counts: spans and dedup read
@@ -324,7 +327,6 @@ class Subscription:
         return RedriveJob(self.state, self.context, marks, topic, tracing, keep_right, document)
 
     def _share(self, peers: PeerParts, handed: HandedLeases) -> PeerSharing:
-        self.membership.note.peer = peers.links.address
         sharing = PeerSharing(
             self.state,
             self.context,
@@ -394,7 +396,7 @@ class Subscription:
                 making = group.create_task(self.retry_topic.run())
                 await asyncio.wait({making}, timeout=RETRY_TOPIC_MS / 1000)
                 await self._until_done(self.state.consumer.start)
-                self.state.health.joined = True
+                self.state.health.group_joined()
                 for run in self._loops():
                     group.create_task(endless(run))
         finally:
@@ -441,10 +443,10 @@ class Subscription:
         health = self.state.health
 
         def failed(error: AckdError) -> None:
-            health.detail = f"{error.type}: {error.detail}"
+            health.fails(f"{error.type}: {error.detail}")
 
         await repeating((StoreError, BrokerError), AGAIN, failed=failed)(step)
-        health.detail = ""
+        health.works()
 
     async def leave(self) -> None:
         """A clean stop: report progress to store and broker, then tell the other sidecars."""
@@ -495,6 +497,11 @@ def _state(
     consumer = open_consumer(broker, spec, context.clock, broadcast=is_broadcast(settings))
     where = scope(settings, name, context.identity)
     return SubscriptionState(name, settings, broker, consumer, where)
+
+
+def _note(note: MemberNote, peers: PeerParts | None) -> MemberNote:
+    """What this sidecar writes about itself, with the address where others reach it."""
+    return note if peers is None else replace(note, peer=peers.links.address)
 
 
 def _effects(of: Subscription) -> Mapping[type[Effect], EffectHandler]:

@@ -37,8 +37,8 @@ class Traces:
     """All spans of one sidecar. Only the event loop's thread calls the methods.
 
     `threshold`: a trace whose low 56 bits are below it is not sampled. `weight`: attribute of
-    sampled traces, with a comma before it; empty with a sample of 1. `flushing`: called before a
-    flush, for parts that collect spans of their own.
+    sampled traces, with a comma before it; empty with a sample of 1. Parts that
+    collect spans of their own are called before a flush.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Traces:
         if settings.sample < 1.0:
             weight = f'{{"doubleValue":{1.0 / settings.sample!r}}}'
             self.weight = f',{{"key":"ackd.sample.weight","value":{weight}}}'
-        self.flushing: dict[object, Callable[[], None]] = {}
+        self._collectors: dict[object, Callable[[], None]] = {}
         self.boot = uuid4().hex
         self._identity, self._metrics = identity, metrics
         self._resource = _as_text(self._described(self.boot))
@@ -218,9 +218,17 @@ class Traces:
         span = whole(trace, f"publish {topic}", PRODUCER, times, attributes, status)
         self.add(SpanEvent.PUBLISH, [span])
 
+    def collect(self, owner: object, flush: Callable[[], None]) -> None:
+        """Call `flush` before each flush: its owner collects spans of its own."""
+        self._collectors[owner] = flush
+
+    def collected(self, owner: object) -> None:
+        """Call this owner no more."""
+        self._collectors.pop(owner, None)
+
     def flush_all(self) -> None:
         """Flush all spans, including those that other parts collect."""
-        for collect in list(self.flushing.values()):
+        for collect in list(self._collectors.values()):
             collect()
         self.flush()
 

@@ -44,6 +44,10 @@ class Stub:
         self.name = ""
         self.segment = self.at = self.length = self.epoch = 0
 
+    def stands_for_copy(self, name: str, epoch: int) -> None:
+        """The body is a retry copy's."""
+        self.name, self.epoch = name, epoch
+
     def size(self) -> int:
         """Return the bytes that the stub counts in the window."""
         return STUB_BYTES

@@ -22,6 +22,30 @@ class Health:
     store_ok: bool = False
     detail: str = ""
 
+    def group_joined(self) -> None:
+        self.joined = True
+
+    def group_assigned(self) -> None:
+        self.assigned_once = True
+
+    def identity_taken(self, *, taken: bool) -> None:
+        """Another process with the same identity has taken over, or has stopped."""
+        self.superseded = taken
+
+    def store_answered(self) -> None:
+        self.store_ok = True
+
+    def store_failed(self, detail: str) -> None:
+        self.store_ok, self.detail = False, detail
+
+    def fails(self, detail: str) -> None:
+        """Something fails and is tried again; readiness says what."""
+        self.detail = detail
+
+    def works(self) -> None:
+        """What failed works again."""
+        self.detail = ""
+
 
 class Signal:
     """A notification that lower parts send and higher parts act on, without knowing each other.
@@ -61,6 +85,7 @@ class Signals:
     members: Signal = field(default_factory=Signal)
 
 
+# tidy: long-class attributes=13 -- what all parts of a subscription share
 @dataclass(slots=True, eq=False)
 class SubscriptionState:
     """One subscription on this sidecar.
@@ -87,3 +112,25 @@ class SubscriptionState:
 
     def __post_init__(self) -> None:
         self.settings = self.configured
+
+    def go_by(self, live: Live, settings: SubscriptionSettings) -> None:
+        """Take over what operators have changed, and the settings that follow from it."""
+        self.live, self.settings = live, settings
+
+    def hold_deliveries(self, *, here: bool, everywhere: bool) -> None:
+        """Note which deliveries a pause holds back now."""
+        self.paused, self.paused_everywhere = here, everywhere
+
+    def found_cluster(self, cluster: str) -> None:
+        """The broker has said of which cluster it is."""
+        self.cluster = cluster
+
+    def report(self, condition: Condition) -> bool:
+        """Let readiness report a condition until it is cleared; False if it did already."""
+        known = condition.code in self.conditions
+        self.conditions[condition.code] = condition
+        return not known
+
+    def clear(self, code: str) -> bool:
+        """Report a condition no more; False if it was not reported."""
+        return self.conditions.pop(code, None) is not None

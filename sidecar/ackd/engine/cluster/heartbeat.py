@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from ackd.core.ids import SidecarId, TopicPartition
+from ackd.core.ids import TopicPartition
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.base.tasks import Tasks
@@ -83,11 +83,11 @@ class Heartbeat:
         boot = await store.register(self._state.name, name)
         before = await store.heartbeat(self._state.name, name, 0, (), "")
         self._live.received(before.live, before.now_ms)
-        self._partitions.me = SidecarId(name, boot)
+        self._partitions.registered(boot)
         self._membership.registered(boot, before.members)
         self._beaten = False
         self._beating_since_ms = self._context.clock.monotonic_ms()
-        self._state.health.store_ok = True
+        self._state.health.store_answered()
 
     async def run(self) -> None:
         """Beat until cancelled. Raises BrokerFatalError to leave."""
@@ -99,11 +99,10 @@ class Heartbeat:
                 self._store_back()
             except StoreError as error:
                 self._beating_since_ms = self._context.clock.monotonic_ms()
-                health.store_ok = False
-                health.detail = f"heartbeat: {error.detail}"
+                health.store_failed(f"heartbeat: {error.detail}")
                 self._leave_group_if_configured()
             except BrokerError as error:
-                health.detail = f"taking over: {error.detail}"
+                health.fails(f"taking over: {error.detail}")
             self._owner.retry_takes()
             self._live.look()
             with suppress(TimeoutError):
@@ -130,23 +129,20 @@ class Heartbeat:
         health = self._state.health
         if not health.store_ok:
             grace_until_ms = self._context.clock.monotonic_ms() + self._context.grace_ms
-            self._membership.grace_until_ms = grace_until_ms
+            self._membership.keep_until(grace_until_ms)
             for partition in self._partitions.owned.values():
                 partition.ledger.deadlines.keep_until(grace_until_ms)
             self._state.signals.timers()
-        health.store_ok = True
+        health.store_answered()
 
     async def _beat(self) -> None:
         self._context.replay_log.purge()
         state, membership, partitions = self._state, self._membership, self._partitions
-        note = membership.note
-        if note.left:
+        if membership.note.left:
             return  # the last heartbeat says what is left behind
         owned = partitions.keys()
-        note.halted = "" if state.live.halt is None else state.live.halt.operation
-        note.leased = partitions.leased()
-        note.ready = 0 if state.paused_everywhere else partitions.held()[0]
-        membership.describe(owned)
+        ready = 0 if state.paused_everywhere else partitions.held()[0]
+        membership.describe(owned, partitions.leased(), ready)
         me, clock, run = partitions.me, self._context.clock, self._context.store.run
         sent_ms = clock.monotonic_ms()
         members = await self._context.store.heartbeat(
@@ -154,7 +150,7 @@ class Heartbeat:
             me.name,
             me.boot,
             [*owned, *partitions.set_aside],
-            write_note(note),
+            write_note(membership.note),
         )
         if run == self._context.store.run:
             membership.answered_by(run, members.now_ms, sent_ms)
@@ -205,7 +201,7 @@ class Heartbeat:
             await asyncio.sleep(POLL_MS / 1000)
         await replay_log.replay_let_go(name)  # others may have taken records before we read them
         if run == self._rejoining:
-            self._membership.replayed_run = run
+            self._membership.replayed(run)
             self._owner.settle_repairs()
             self.beat_soon()
 
@@ -243,7 +239,7 @@ class Heartbeat:
                 self._context.identity,
             )
             self._rival = Rival()
-        health.superseded = True
+        health.identity_taken(taken=True)
         self._owner.drop_all()
         now_ms = self._context.clock.monotonic_ms()
         if not self._rival.gone(members, self._context.identity, now_ms):
@@ -253,7 +249,8 @@ class Heartbeat:
             self._context.identity,
         )
         await self.register()
-        self._rival, health.superseded = None, False
+        self._rival = None
+        health.identity_taken(taken=False)
         for tp in list(self._partitions.assigned):
             self._owner.take(tp)
         self.beat_soon()
@@ -261,7 +258,7 @@ class Heartbeat:
     async def leave(self) -> None:
         """Write that this sidecar has stopped and what it leaves behind. Raises StoreError."""
         texts = [*self._partitions.keys(), *self._partitions.set_aside]
-        self._membership.note.left = True
+        self._membership.left()
         me = self._partitions.me
         await self._context.store.heartbeat(
             self._state.name, me.name, me.boot, texts, write_note(self._membership.note)

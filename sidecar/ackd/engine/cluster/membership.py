@@ -15,6 +15,8 @@ import asyncio
 from collections import deque
 from collections.abc import Collection, Iterable
 
+from msgspec.structs import replace
+
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.members import UNCONFIRMED_MS, MemberNote, View, left_behind, read_note
@@ -88,6 +90,18 @@ class Membership:
 
     # --- kept true by the heartbeat
 
+    def keep_until(self, until_ms: int) -> None:
+        """No lease ends before `until_ms` (R23)."""
+        self.grace_until_ms = until_ms
+
+    def replayed(self, run: str) -> None:
+        """This sidecar has replayed to the server run all that was confirmed."""
+        self.replayed_run = run
+
+    def left(self) -> None:
+        """Say in the note that this sidecar has stopped."""
+        self.note = replace(self.note, left=True)
+
     def registered(self, boot: int, earlier: Iterable[Member]) -> None:
         """Start with a new boot number.
 
@@ -131,14 +145,23 @@ class Membership:
         """Return dead sidecars that have nothing left to take over."""
         return self.view.forgettable(owned)
 
-    def describe(self, owned: Iterable[str]) -> None:
-        """Update the note: the records that were given away and that no sidecar owns yet."""
-        self.note.run = self.replayed_run
+    def describe(self, owned: Iterable[str], leased: int, ready: int) -> None:
+        """Update the note: messages under lease and ready, and the records that were given away and
+        that no sidecar owns yet.
+        """
+        halt = self._state.live.halt
         gone = self.view.taken().union(owned)
         for text in gone:
             self._inherited.pop(text, None)
         given = [text for text in self.note.handed if text not in gone]
-        self.note.handed = list(dict.fromkeys([*given, *self._inherited]))
+        self.note = replace(
+            self.note,
+            run=self.replayed_run,
+            handed=list(dict.fromkeys([*given, *self._inherited])),
+            halted="" if halt is None else halt.operation,
+            leased=leased,
+            ready=ready,
+        )
 
     def orphans(self) -> list[str]:
         """Return the records without a living owner that this sidecar must take."""
@@ -159,7 +182,7 @@ class Membership:
 
     def handed_over(self, texts: list[str]) -> None:
         """Name these given-away records in the note until a sidecar owns them (R5)."""
-        self.note.handed = [*self.note.handed, *texts][-HANDED_MAX:]
+        self.note = replace(self.note, handed=[*self.note.handed, *texts][-HANDED_MAX:])
         self._state.signals.beat()
 
     # --- read by other parts
@@ -190,10 +213,6 @@ class Membership:
         """
         run = self._context.store.run
         return bool(run) and self.replayed_run == run and self.view.all_replayed(run)
-
-    def others(self) -> list[Member]:
-        """Return the other sidecars that live, as of the last heartbeat."""
-        return self.view.alive
 
     def replaying(self) -> bool:
         """Whether the server run changed and this sidecar has not replayed everything yet."""

@@ -109,8 +109,7 @@ class Control:
         kept = usable(state.configured, live.settings)
         if left_out := sorted(live.settings.keys() - kept.keys()):
             LOG.warning("%s: this sidecar can't use these live settings: %s", state.name, left_out)
-        state.live = live
-        state.settings = overlaid(state.configured, kept)
+        state.go_by(live, overlaid(state.configured, kept))
         if kept:
             LOG.info("%s: settings changed live now: %s", state.name, ", ".join(sorted(kept)))
         for observer in self._observers:
@@ -139,8 +138,9 @@ class Control:
         """Take in which pauses are in force. When one has ended, serve the waiting requests."""
         state, pauses = self._state, self.pauses()
         here, everywhere = state.paused, state.paused_everywhere
-        state.paused = bool(pauses)
-        state.paused_everywhere = any(pause.scope == "group" for pause in pauses)
+        state.hold_deliveries(
+            here=bool(pauses), everywhere=any(pause.scope == "group" for pause in pauses)
+        )
         if here and not pauses:
             LOG.info("%s: delivery goes on: no pause is left", state.name)
         elif pauses and not here:

@@ -38,7 +38,8 @@ class Lag:
         rows = []
         for partition in self._partitions.all():
             with suppress(BrokerError):  # the last known end is better than no answer
-                _, partition.end = await self._state.consumer.log_range(partition.tp)
+                _, end = await self._state.consumer.log_range(partition.tp)
+                partition.log_reaches(end)
             rows.append(self._row(partition))
         return sorted(rows + self._others(), key=lambda row: (row.topic, row.partition))
 

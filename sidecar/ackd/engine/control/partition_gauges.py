@@ -47,7 +47,7 @@ class PartitionGauges:
                 await self._stable_offset_lag.look(consumer, partition, end)
             except BrokerError:
                 return
-            partition.end = max(partition.end, end)
+            partition.log_reaches(end)
 
     def fill(self) -> set[Series]:
         """Set every gauge; returns the labels of the series that are there now."""

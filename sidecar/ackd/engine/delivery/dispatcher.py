@@ -133,9 +133,7 @@ class Dispatcher:
         if self._breaker.on:
             self._breaker.tried()
         self._leave_elsewhere(waiter)
-        waiter.deliveries = deliveries
-        waiter.asked = len(deliveries)
-        waiter.asked_bytes = sum(each.record.size() for each in deliveries)
+        waiter.bring(deliveries)
         self._line.drop(waiter)
         waiter.answer()
         return True
@@ -166,14 +164,14 @@ class Dispatcher:
             left_s = waiter.end_s - loop.time()
             if left_s <= 0:
                 return False
-            waiter.timer = loop.call_later(left_s, self._timed_out, waiter)
+            waiter.wait_until(loop.call_later(left_s, self._timed_out, waiter))
         return True
 
     def leave(self, waiter: Waiter) -> None:
         """The caller has gone: release the leases that the store granted or is about to grant
         it.
         """
-        waiter.gone = True
+        waiter.leave()
         if waiter.timer is not None:
             waiter.timer.cancel()
         self._leave_elsewhere(waiter)
@@ -184,7 +182,7 @@ class Dispatcher:
         """Another call takes the place of this one: answer it with what it has; leases that come
         for it are released.
         """
-        waiter.gone = True
+        waiter.leave()
         self._leave_elsewhere(waiter)
         self._end_empty(waiter)
 
@@ -234,7 +232,7 @@ class Dispatcher:
         """The wait is over: answer now, or when the grants that are under way have come (the
         store's time-out bounds that).
         """
-        waiter.timer, waiter.end_s = None, 0
+        waiter.timed_out()
         if not waiter.grants:
             self._leave_elsewhere(waiter)
             self._end_empty(waiter)
@@ -242,7 +240,7 @@ class Dispatcher:
     def ready(self, partition: Partition) -> None:
         """A partition has messages to deliver: give it its turn."""
         if not partition.queued and partition.ledger.ready:
-            partition.queued = True
+            partition.has_turn(queued=True)
             self._turn.append(partition)
         if len(self._line) or self._elsewhere is not None:
             self.serve()
@@ -281,9 +279,10 @@ class Dispatcher:
             partition = self._turn.popleft()
             ledger, grantable = partition.ledger, partition.grantable
             offsets = ledger.grants.take(most, bytes_left) if grantable else []
-            partition.queued = grantable and ledger.ready > 0
-            if partition.queued:
+            if grantable and ledger.ready:
                 self._turn.append(partition)
+            else:
+                partition.has_turn(queued=False)
             if offsets:
                 most -= len(offsets)
                 entries = ledger.entries
@@ -327,11 +326,7 @@ class Dispatcher:
         ops = partition.upkeep()
         first = len(ops)
         ops += grants(offsets, lease_ms, group)
-        if not waiter.grants:
-            waiter.asked_s = asyncio.get_running_loop().time()
-        waiter.grants += 1
-        waiter.asked += len(offsets)
-        waiter.asked_bytes += size
+        waiter.ask(len(offsets), size)
         self._granting += len(offsets)
         self.rate.spend(len(offsets))
         until_ms = self._context.clock.monotonic_ms() + lease_ms
@@ -355,23 +350,20 @@ class Dispatcher:
         deliver what another sidecar may have granted since (R21).
         """
         error: StoreError | None = None
-        waiter.grants -= 1
+        waiter.asked_for()
         self._granting -= len(offsets)
         missing = len(offsets) + len(waiter.deliveries)
         if isinstance(answer, StoreError):
             error = answer
         elif self._context.clock.monotonic_ms() < until_ms:
             self._collect(waiter, partition, offsets, start + first, answer)
-            waiter.noted |= answer.has_notes
         missing -= len(waiter.deliveries)
         if missing and not isinstance(error, StoreUnknownError):
             self.rate.give_back(missing)
         dedup = self._dedup
         if dedup is not None and isinstance(answer, RecordReply) and missing < len(offsets):
             before = len(waiter.deliveries) - len(offsets) + missing
-            granted = waiter.deliveries[before:]
-            del waiter.deliveries[before:]
-            waiter.grants += 1
+            granted = waiter.hold_back(before)
             then = partial(self._checked, waiter, len(granted), until_ms)
             dedup.check(partition, answer.epoch, granted, then)
         self._answer_last(waiter, error)
@@ -380,11 +372,11 @@ class Dispatcher:
         self, waiter: Waiter, granted: int, until_ms: int, deliveries: list[Delivery]
     ) -> None:
         """Dedup answered: duplicates were dropped; return their rate-limit tokens."""
-        waiter.grants -= 1
+        waiter.asked_for()
         if len(deliveries) < granted:
             self.rate.give_back(granted - len(deliveries))
         if self._context.clock.monotonic_ms() < until_ms:
-            waiter.deliveries += deliveries
+            waiter.add(deliveries)
         self._answer_last(waiter, None)
 
     def _answer_last(self, waiter: Waiter, error: StoreError | None) -> None:
@@ -416,7 +408,8 @@ class Dispatcher:
         if reply.verdict is not CallStatus.OK:
             return
         attempts_max, holder = self._state.settings.attempts_max, waiter.request.holder
-        waiter.deliveries += partition.deliveries(offsets, reply, first, attempts_max, holder)
+        found = partition.deliveries(offsets, reply, first, attempts_max, holder)
+        waiter.add(found, noted=reply.has_notes)
 
     # --- giving back
 

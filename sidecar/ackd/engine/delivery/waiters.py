@@ -76,6 +76,52 @@ class Waiter:
             return self.asked_bytes
         return sum(delivery.record.size() for delivery in self.deliveries)
 
+    def wait_until(self, timer: asyncio.TimerHandle) -> None:
+        """The timer ends the wait."""
+        self.timer = timer
+
+    def timed_out(self) -> None:
+        """The wait is over."""
+        self.timer, self.end_s = None, 0
+
+    def leave(self) -> None:
+        """The caller has gone, or another call has taken its place."""
+        self.gone = True
+
+    def asked_at(self, number: int) -> None:
+        """It waits at another sidecar, too, under this number; 0: no more."""
+        self.elsewhere = number
+
+    def ask(self, count: int, size: int) -> None:
+        """A request for the leases of `count` messages of `size` bytes is under way."""
+        if not self.grants:
+            self.asked_s = asyncio.get_running_loop().time()
+        self.grants += 1
+        self.asked += count
+        self.asked_bytes += size
+
+    def asked_for(self) -> None:
+        """A request that was under way has been answered."""
+        self.grants -= 1
+
+    def add(self, deliveries: list[Delivery], *, noted: bool = False) -> None:
+        """It gets these messages; `noted`: of a record with progress notes."""
+        self.deliveries += deliveries
+        self.noted |= noted
+
+    def hold_back(self, first: int) -> list[Delivery]:
+        """Take its messages from this index on away again, until they are checked."""
+        held = self.deliveries[first:]
+        del self.deliveries[first:]
+        self.grants += 1
+        return held
+
+    def bring(self, deliveries: list[Delivery]) -> None:
+        """Another sidecar answers it."""
+        self.deliveries = deliveries
+        self.asked = len(deliveries)
+        self.asked_bytes = sum(each.record.size() for each in deliveries)
+
     def answer(self) -> None:
         """Answer with the messages there are; does nothing when the caller has gone."""
         if self.timer is not None:

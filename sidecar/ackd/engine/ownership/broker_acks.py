@@ -65,7 +65,7 @@ class BrokerAckFlow:
         """Take messages, or partitions that any sidecar may draw from."""
         if isinstance(event, Assigned):
             self._offered.update(dict.fromkeys(event.partitions))
-            self._state.health.assigned_once = True
+            self._state.health.group_assigned()
             await self._share()
         else:
             await self._arrived(event)
@@ -132,7 +132,7 @@ class BrokerAckFlow:
             try:
                 return await places.intern(name, topic_id, KEEP_MS, asked)
             except StoreError as error:
-                self._state.health.detail = f"{event.topic}: {error.detail}"
+                self._state.health.fails(f"{event.topic}: {error.detail}")
             await asyncio.sleep(SHARE_MS / 1000)
 
     def _take(self, partition: Partition, records: list[Record]) -> None:
@@ -143,7 +143,7 @@ class BrokerAckFlow:
         if again:
             self._context.metrics.acked_again.at(self._state.name).inc(len(again))
             self._consumer.finished(partition.tp, again)
-        partition.end = max(partition.end, ledger.position)
+        partition.log_reaches(ledger.position)
         partition.perform()
 
     def over(self, partition: Partition) -> None:

@@ -44,9 +44,7 @@ class BrokerEvents:
     `Ownership`.
 
     `hand_over` writes the progress of partitions to store and broker before they are let go.
-    `fetched` is called when messages came. `broker_side_acks`: set for brokers with individual
-    acks.
-    `copy_filter`: the own-copy filter.
+    `fetched` is called when messages came. `copy_filter`: the own-copy filter.
     """
 
     def __init__(
@@ -72,6 +70,10 @@ class BrokerEvents:
         self._fetched_some = fetched
         self.broker_side_acks: BrokerAckFlow | None = None
 
+    def connect(self, broker_side_acks: BrokerAckFlow) -> None:
+        """Give it what brokers with individual acks bring."""
+        self.broker_side_acks = broker_side_acks
+
     async def run(self) -> None:
         """Take events until cancelled. Raises BrokerFatalError."""
         consumer = self._state.consumer
@@ -79,10 +81,10 @@ class BrokerEvents:
             try:
                 events = await consumer.events()
             except BrokerError as error:
-                self._state.conditions[CONDITION] = Condition(CONDITION, error.detail)
+                self._state.report(Condition(CONDITION, error.detail))
                 await asyncio.sleep(AGAIN.base_ms / 1000)
                 continue
-            self._state.conditions.pop(CONDITION, None)
+            self._state.clear(CONDITION)
             for event in events:
                 if self.broker_side_acks is not None and isinstance(event, Arrived | Assigned):
                     await self.broker_side_acks.on(event)
@@ -98,12 +100,12 @@ class BrokerEvents:
                 partition = self._partitions.owned.get(tp)
                 if partition is not None:
                     partition.ledger.intake.end_reached(session, offset)
-                    partition.end = max(partition.end, offset)
+                    partition.log_reaches(offset)
                     partition.perform()
             case OutOfRange():
                 await self._out_of_range(event)
             case Assigned(partitions):
-                self._state.health.assigned_once = True
+                self._state.health.group_assigned()
                 for tp in partitions:
                     self._ownership.assign(tp)
             case Revoked():
@@ -122,12 +124,12 @@ class BrokerEvents:
         partition = self._partitions.owned.get(event.partition)
         if partition is None:
             return
-        if event.leader_epoch > partition.leader_epoch and not await self._led(partition, event):
+        if event.leader_epoch >= 0 and not await self._led(partition, event):
             return
         if event.delays:
             foreign_delays.reported(partition, event.session, event.delays)
         partition.ledger.intake.fetched(event.session, self._copy_filter.sift(event))
-        partition.end = max(partition.end, event.records[-1].offset + 1)
+        partition.log_reaches(event.records[-1].offset + 1)
         partition.perform()
         self._fetched_some()
         self._context.metrics.fetched.at(self._state.name).inc(len(event.records))
@@ -138,6 +140,8 @@ class BrokerEvents:
 
         If the store can't record the epoch, the partition is taken again.
         """
+        if event.leader_epoch <= self._leader_epochs.of(partition):
+            return True
         try:
             sound = await self._leader_epochs.fetched(partition, event)
         except StoreError:
@@ -147,21 +151,19 @@ class BrokerEvents:
         return sound and not partition.closed
 
     def _condition(self, event: Condition) -> None:
-        conditions = self._state.conditions
         if event.cleared:
-            conditions.pop(event.code, None)
+            self._state.clear(event.code)
             return
-        if event.code not in conditions:
+        if self._state.report(event):
             LOG.warning(
                 "%s: the broker client reports %s: %s", self._state.name, event.code, event.detail
             )
-        conditions[event.code] = event
         if event.fatal:
             raise BrokerFatalError(f"{event.code}: {event.detail}")
 
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
         for tp in partitions:
-            self._partitions.assigned.pop(tp, None)
+            self._partitions.unassign(tp)
 
     async def revoked(self, event: Revoked) -> None:
         """Write the progress and let go, within a time bound; without the last writes it is safe

@@ -93,16 +93,15 @@ class Committer:
                 self._state.broker.capabilities.commit_metadata_chars,
             )
         except ValueError as error:
-            self._state.conditions[CONDITION] = Condition(CONDITION, str(error))
+            self._state.report(Condition(CONDITION, str(error)))
             raise BrokerError(str(error)) from error
         return Committed(ledger.confirmed, metadata)
 
     def _committed(self, partition: Partition, offset: int) -> None:
         """The broker has the position: drop the chunks below it, here and in the store (R16)."""
-        partition.committed = offset
         if partition.tracing is not None:
             partition.tracing.committed(offset, partition.end)
-        partition.committed_version = partition.version
+        partition.committed_at(offset)
         partition.ledger.dropped(offset)
         if not partition.closed and not partition.ledger.dirty:
             partition.tell(Drop(offset))

@@ -8,6 +8,7 @@ finished is of a later epoch than the store knows. The epoch changes only with t
 from __future__ import annotations
 
 import logging
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -34,6 +35,12 @@ class LeaderEpochs:
     def __init__(self, consumer: Consumer, store: Store) -> None:
         self._consumer = consumer
         self._store = store
+        self._known: WeakKeyDictionary[Partition, int] = WeakKeyDictionary()
+        self._checked: WeakKeyDictionary[Partition, int] = WeakKeyDictionary()
+
+    def of(self, partition: Partition) -> int:
+        """The epoch up to which a partition was read, as the store knows it; -1: none."""
+        return self._known.get(partition, -1)
 
     async def opened(self, partition: Partition) -> None:
         """Before the first fetch: have the adapter check the log. Raises StoreError."""
@@ -41,11 +48,12 @@ class LeaderEpochs:
             return
         text = await self._store.get(_name(partition))
         known = None if text is None else msgspec.json.decode(text, type=_StoredEpoch)
-        partition.leader_epoch = partition.checked_epoch = -1
-        if known is not None and known.record == _record(partition):
-            partition.leader_epoch = partition.checked_epoch = known.epoch
+        fits = known is not None and known.record == _record(partition)
+        epoch = known.epoch if known is not None and fits else -1
+        self._known[partition] = self._checked[partition] = epoch
+        if fits:
             end = partition.ledger.intake.known_end()
-            self._consumer.expect(partition.tp, end, known.epoch)
+            self._consumer.expect(partition.tp, end, epoch)
         else:
             self._consumer.expect(partition.tp, 0, -1)
 
@@ -58,16 +66,17 @@ class LeaderEpochs:
         epoch, intake = event.leader_epoch, partition.ledger.intake
         if event.session != intake.session or not isinstance(self._consumer, SeesTruncation):
             return True
-        if partition.leader_epoch >= 0 and partition.checked_epoch < epoch:
-            partition.checked_epoch = epoch
+        before = self.of(partition)
+        if before >= 0 and self._checked.get(partition, -1) < epoch:
+            self._checked[partition] = epoch
             position = partition.ledger.position
             end = max(intake.known_end(), position)
-            self._consumer.expect(partition.tp, end, partition.leader_epoch)
+            self._consumer.expect(partition.tp, end, before)
             intake.fetching(self._consumer.fetch_from(partition.tp, position), position)
             return False
         known = msgspec.json.encode(_StoredEpoch(_record(partition), epoch))
         await self._store.put(_name(partition), known)
-        partition.leader_epoch = epoch
+        self._known[partition] = epoch
         return True
 
 

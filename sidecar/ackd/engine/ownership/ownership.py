@@ -117,7 +117,7 @@ class Ownership:
 
     def assign(self, tp: TopicPartition) -> None:
         """The broker's group assigned the partition to this sidecar: take it."""
-        self._partitions.assigned[tp] = None
+        self._partitions.assign(tp)
         self._retake.pop(tp, None)
         self.take(tp)
 
@@ -144,13 +144,12 @@ class Ownership:
         if held and not self._held:
             self._held = True
             self._put_by.update(dict.fromkeys(self._partitions.owned))
-            self._partitions.set_aside = tuple(self._partitions.keys())
+            self._partitions.set_all_aside()
             self.drop_all()
         elif self._held and not held:
             self._held = False
             again, self._put_by = {**self._partitions.assigned, **self._put_by}, {}
-            self._membership.inherit(self._partitions.set_aside)
-            self._partitions.set_aside = ()
+            self._membership.inherit(self._partitions.take_back())
             for tp in again:
                 self.take(tp)
 
@@ -188,12 +187,12 @@ class Ownership:
                     if tp not in self._partitions.assigned:
                         return  # else the group assigned it meanwhile: try again as its member
                 except (StoreError, BrokerError) as error:
-                    self._state.health.detail = f"opening {tp}: {error.type}: {error.detail}"
+                    self._state.health.fails(f"opening {tp}: {error.type}: {error.detail}")
                     if tp not in self._partitions.assigned:
                         return
                     await asyncio.sleep(AGAIN.base_ms / 1000)
                 else:
-                    self._state.health.detail = ""
+                    self._state.health.works()
                     return
             self._put_by[tp] = None
         finally:
@@ -213,7 +212,7 @@ class Ownership:
         partition = Partition(
             tp, key, self._context, self._state.consumer, self._wiring(), self._policy(tp)
         )
-        partition.copies.topic_ids = self._topics.id_of
+        partition.copies.find_topics(self._topics.id_of)
         wish = self._wish(tp, await self._start.of(tp, info))
         must_commit = await self._recovery(partition).take(wish, tp)
         await self.leader_epochs.opened(partition)
@@ -305,7 +304,7 @@ class Ownership:
             if partition.needs_reread:
                 again = replay_log.replay_let_go(self._state.name)
                 self._tasks.start(again, f"replay.{partition.tp.topic}", ends=True)
-        partition.closed = True
+        partition.close()
         for notify in self._parts.on_dropped:
             notify(partition)
         if self._partitions.remove(partition):
@@ -317,7 +316,7 @@ class Ownership:
 
     def replaced(self, topic: str, topic_id: bytes | None) -> None:
         """A topic was deleted and (if `topic_id`) made again: its partitions are others (R1)."""
-        self._topics.known.pop(topic, None)
+        self._topics.forget(topic)
         for tp, partition in list(self._partitions.owned.items()):
             if tp.topic == topic and partition.key.topic_id != topic_id:
                 self.drop(partition, over=True)
@@ -368,7 +367,7 @@ class Ownership:
             except NotYetError:
                 self._fenced(partition)
             except StoreError as error:
-                self._state.health.detail = f"{partition.tp}: {error.type}: {error.detail}"
+                self._state.health.fails(f"{partition.tp}: {error.type}: {error.detail}")
                 partition.ledger.must_reread()
                 await asyncio.sleep(AGAIN.base_ms / 1000)
             else:
@@ -389,7 +388,7 @@ class Ownership:
                 if all_in:
                     partition.tell(EndRepair())
                 if all_in or now_ms >= partition.repair_until_ms:
-                    partition.repairing = False
+                    partition.repaired()
                     self._parts.ready(partition)
 
     async def stop(self) -> None:

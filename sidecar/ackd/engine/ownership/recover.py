@@ -257,7 +257,7 @@ class Recovery:
         return ForgetOriginRecords(rollback_epoch)
 
     def _data_lost(self, what: str) -> None:
-        self._partition.data_lost = True
+        self._partition.lost_data()
         LOG.error("%s: store data lost: %s", self._partition.tp, what)
         self._context.metrics.store_data_lost.at().inc()
 

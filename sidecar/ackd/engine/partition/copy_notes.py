@@ -29,11 +29,16 @@ class Copies:
         self._tp = tp
         self._key = key
         self._ledger = ledger
-        self.topic_ids: Callable[[str], bytes | None] = lambda _: None
-        """The identity that a topic has now; None if this sidecar does not know it."""
+        self._topic_ids: Callable[[str], bytes | None] = lambda _: None
         self._errors: dict[int, tuple[str, str]] = {}
         self._why: dict[int, str] = {}
         self._out_of_time: dict[int, str] = {}
+
+    def find_topics(self, topic_ids: Callable[[str], bytes | None]) -> None:
+        """`topic_ids` tells the identity that a topic has now; None if this sidecar does not know
+        it.
+        """
+        self._topic_ids = topic_ids
 
     # --- whose
 
@@ -61,7 +66,7 @@ class Copies:
         cluster, or in a topic that was deleted and made again, or never existed.
         """
         origin = retry_copy.origin
-        there = self.topic_ids(origin.topic)
+        there = self._topic_ids(origin.topic)
         return origin.cluster == self._key.cluster and there in (None, origin.topic_id)
 
     def id(self, offset: int, retry_copy: RetryCopy) -> str:

@@ -34,6 +34,10 @@ class Topics:
         info = self.known.get(topic)
         return None if info is None else info.topic_id
 
+    def forget(self, topic: str) -> None:
+        """Ask the broker again before the topic is used."""
+        self.known.pop(topic, None)
+
     async def is_gone(self, topic_id: bytes) -> bool:
         """Whether the broker has no topic of this identity any more; then no sidecar opens its
         records again.
@@ -60,6 +64,26 @@ class OwnedPartitions:
         self.by_ledger: dict[tuple[bytes, int], Partition] = {}
         self.assigned: dict[TopicPartition, None] = {}
         self.set_aside: tuple[str, ...] = ()
+
+    def registered(self, boot: int) -> None:
+        """The store has given this process a boot number."""
+        self.me = SidecarId(self.me.name, boot)
+
+    def assign(self, tp: TopicPartition) -> None:
+        """Note that the broker's group assigned the partition to this sidecar."""
+        self.assigned[tp] = None
+
+    def unassign(self, tp: TopicPartition) -> None:
+        self.assigned.pop(tp, None)
+
+    def set_all_aside(self) -> None:
+        """Note that all that is owned will be let go for an operation only."""
+        self.set_aside = tuple(self.keys())
+
+    def take_back(self) -> tuple[str, ...]:
+        """Return the keys of the records that were set aside; none is from now on."""
+        keys, self.set_aside = self.set_aside, ()
+        return keys
 
     def add(self, partition: Partition) -> None:
         """Note that this sidecar owns the partition from now on."""

@@ -116,7 +116,7 @@ class Policy(NamedTuple):
     unordered: bool = False
 
 
-# tidy: long-class lines=410 attributes=28 -- ledger, record and bodies of one meet here
+# tidy: long-class lines=440 methods=25 attributes=26 -- ledger, record and bodies of one meet here
 class Partition:
     """Listens to every reply about its record; never raises into the flusher."""
 
@@ -145,7 +145,6 @@ class Partition:
         self.repair_until_ms = 0
         self.epoch = self.version = 0
         self.committed = self.committed_version = self.end = -1
-        self.leader_epoch = self.checked_epoch = -1
         self.data_lost = False
         self.has_texts = self.has_notes = True
         self.copies = Copies(tp, key, self.ledger)
@@ -169,6 +168,31 @@ class Partition:
         now_ms = self._context.clock.monotonic_ms()
         self.ledger.go_by(policy.rules, policy.deliveries_max, policy.message_ttl_ms, now_ms)
 
+    # --- what others report of it
+
+    def log_reaches(self, end: int) -> None:
+        """The log reaches at least to this offset."""
+        self.end = max(self.end, end)
+
+    def committed_at(self, offset: int) -> None:
+        """The broker has this position, and the record's version of now in its metadata."""
+        self.committed, self.committed_version = offset, self.version
+
+    def lost_data(self) -> None:
+        """The store has lost data of this partition's record."""
+        self.data_lost = True
+
+    def trace(self, spans: Spans) -> None:
+        self.tracing = spans
+
+    def has_turn(self, *, queued: bool) -> None:
+        """It has a turn at the dispatcher, which asks for its messages, or has it no more."""
+        self.queued = queued
+
+    def close(self) -> None:
+        """Perform nothing, and learn of no reply any more."""
+        self.closed = True
+
     # --- opening
 
     def opened(self, snapshot: Snapshot) -> Repair:
@@ -184,6 +208,10 @@ class Partition:
         start = self.ledger.intake.start
         self.ledger.intake.fetching(self._consumer.fetch_from(self.tp, start), start)
         self.perform()
+
+    def repaired(self) -> None:
+        """Every sidecar has replayed what it knew, or the wait for that is over (R10)."""
+        self.repairing = False
 
     async def repair(self, repair: Repair, lost_chunks: Sequence[int] = ()) -> None:
         """Write back what the store forgot, and release leases that no caller got. Raises

@@ -156,7 +156,8 @@ class PeerReceives:
 
     def end(self, waiter: Waiter) -> None:
         self._idle.pop(waiter, None)
-        number, waiter.elsewhere = waiter.elsewhere, 0
+        number = waiter.elsewhere
+        waiter.asked_at(0)
         asked = self._asked.get(number)
         if asked is not None:
             self._cancel(number, asked)
@@ -196,7 +197,7 @@ class PeerReceives:
         lease_ms = request.lease_ms or self._state.settings.lease_ms
         asked = _PeerRequest(waiter, owner, link, now_ms, lease_ms)
         self._asked[number] = asked
-        waiter.elsewhere = number
+        waiter.asked_at(number)
         self._choice.began(owner, most)
         bytes_max = ANSWER_BYTES_MAX
         if request.bytes_max is not None:
@@ -252,7 +253,7 @@ class PeerReceives:
         asked.stop_timer()
         waiter, owner, now_ms = asked.waiter, asked.owner, self._now_ms()
         if waiter.elsewhere == answer.number:
-            waiter.elsewhere = 0
+            waiter.asked_at(0)
         self._choice.ended(owner)
         # The store was asked at least `waited_ms` after the request was sent.
         until_ms = asked.sent_ms + answer.waited_ms + asked.lease_ms
@@ -354,7 +355,7 @@ class PeerReceives:
             asked.stop_timer()
             self._choice.ended(asked.owner)
             if asked.waiter.elsewhere == number:
-                asked.waiter.elsewhere = 0
+                asked.waiter.asked_at(0)
         for _, asked in gone:
             self._again(asked.waiter)
 

@@ -59,7 +59,7 @@ class PeerSharing:
         """A heartbeat has read what the other sidecars own."""
         addresses: dict[str, str] = {}
         owners: dict[str, int] = {}
-        for member in self._membership.others():
+        for member in self._membership.alive:
             note = read_note(member.note)
             if note.peer:
                 addresses[member.name] = note.peer

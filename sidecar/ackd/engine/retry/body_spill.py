@@ -167,8 +167,8 @@ class BodySpill:
         else:
             retry_copy = partition.copies.retry_copy(body)
             if retry_copy is not None:
-                stub.name = partition.copies.id(body.offset, retry_copy)
-                stub.epoch = retry_copy.reset_epoch
+                name = partition.copies.id(body.offset, retry_copy)
+                stub.stands_for_copy(name, retry_copy.reset_epoch)
             partition.ledger.bodies.spilled(body.offset, stub)
             self._later(entry.due_ms - AHEAD_MS, partition, stub)
 

@@ -229,9 +229,9 @@ class RetryTopic:
                 error.detail,
             )
             detail = f"stuck messages can't move to the retry topic: {error.detail}"
-            state.conditions[CONDITION] = Condition(CONDITION, detail)
+            state.report(Condition(CONDITION, detail))
             return False
-        if state.conditions.pop(CONDITION, None) is None and self.warning:
+        if not state.clear(CONDITION) and self.warning:
             LOG.warning("%s: %s", state.name, self.warning)
         self._may_send(may=True)
         return True

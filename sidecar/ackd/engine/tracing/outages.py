@@ -33,7 +33,7 @@ class Outages:
         self._away: dict[tuple[str, str], tuple[int, str]] = {}
         self._was_up: dict[tuple[str, str], None] = {}
         self._counted = store.outages
-        traces.flushing[self] = self.look
+        traces.collect(self, self.look)
 
     def look(self) -> None:
         """Compare with the last check."""
@@ -51,7 +51,7 @@ class Outages:
 
     def end(self) -> None:
         """Write spans of outages that still last, and check no more."""
-        self._traces.flushing.pop(self, None)
+        self._traces.collected(self)
         for part, (since_us, why) in self._away.items():
             self._tell(part, since_us, why)
         self._away.clear()

@@ -91,7 +91,7 @@ class PartitionSpans:
         self._reported_commit_ms = -COMMIT_MS
         self._commits = 0
         self._commit: tuple[int, int] | None = None
-        self._traces.flushing[self] = self.flush
+        self._traces.collect(self, self.flush)
 
     def lives(self, epoch: int) -> MessageSpans:
         """Spans of this partition's own messages."""
@@ -420,7 +420,7 @@ class PartitionSpans:
             if self._partition.closed or now_ms - self._reported_commit_ms >= COMMIT_MS:
                 self._tell_commit()
         if self._partition.closed:
-            self._traces.flushing.pop(self, None)
+            self._traces.collected(self)
 
 
 _NOTHING = OpResult(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)

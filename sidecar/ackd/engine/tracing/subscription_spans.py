@@ -67,7 +67,7 @@ class SubscriptionSpans:
         self._lives: dict[tuple[bytes, int, int], MessageSpans] = {}
         self._holders: dict[str, str] = {}
         self._unplaced: list[_Unplaced] = []
-        traces.flushing[self] = self._place_again
+        traces.collect(self, self._place_again)
 
     def on_reply(self, partition: Partition, call: RecordCall, reply: RecordReply) -> None:
         """The store decided a call of an owned partition; its ledger has not applied it yet."""
@@ -126,7 +126,7 @@ class SubscriptionSpans:
         """This sidecar took a partition and may deliver from now on; `took_ms`: how long that
         took.
         """
-        partition.tracing = PartitionSpans(partition, self)
+        partition.trace(PartitionSpans(partition, self))
         lives = self.lives(partition.copies.origin(0), partition.epoch)
         start_us = self._clock.wall_ms() * 1000 - took_ms * 1000
         self.traces.own("takeover", lives.attributes, start_us=start_us, of=lives.place.topic)
@@ -227,7 +227,7 @@ class SubscriptionSpans:
         for each in self._unplaced:
             self._drop(each)
         self._unplaced.clear()
-        self.traces.flushing.pop(self, None)
+        self.traces.collected(self)
 
     def _tell_foreign(self, settles: _Unplaced, lives: MessageSpans) -> None:
         for op, event, more in settles.ends:

@@ -54,12 +54,12 @@ async def test_what_an_earlier_process_of_its_name_left_is_carried_on(world: Wor
     member = world.membership
     earlier = Member(ME, 4, 0, "", ("a", "b"), write_note(MemberNote(handed=["c"])))
     member.registered(5, [earlier, other("x")])
-    member.describe(owned=())
+    member.describe((), 0, 0)
     assert member.note.handed == ["a", "b", "c"]
     assert member.orphans() == ["a", "b", "c"]
     hears(world, other("b"))
     assert member.orphans() == ["a", "c"]
-    member.describe(owned=("a",))
+    member.describe(("a",), 0, 0)
     assert member.note.handed == ["c"]
     assert member.orphans() == ["c"]
 
@@ -70,10 +70,10 @@ async def test_r5_what_was_given_away_stays_in_the_note_until_somebody_owns_it(
     beat = world.listens("beat")
     member.handed_over(["a", "b"])
     assert beat == ["beat"]
-    member.describe(owned=())
+    member.describe((), 0, 0)
     assert member.note.handed == ["a", "b"]
     hears(world, other("a"))
-    member.describe(owned=("b",))
+    member.describe(("b",), 0, 0)
     assert member.note.handed == []
 
 

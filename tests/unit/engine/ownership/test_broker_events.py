@@ -56,11 +56,15 @@ class Epochs:
 
     def __init__(self) -> None:
         self.answer: bool | StoreError = True
+        self.known = -1
+
+    def of(self, _: Partition) -> int:
+        return self.known
 
     async def fetched(self, partition: Partition, event: Fetched) -> bool:
         if isinstance(self.answer, StoreError):
             raise self.answer
-        partition.leader_epoch = event.leader_epoch
+        self.known = event.leader_epoch
         return self.answer
 
 

@@ -49,7 +49,7 @@ async def test_a_record_without_an_epoch_has_nothing_to_check(world: World) -> N
     epochs, partition = await led.opens()
     assert led.consumer.expected == [(0, -1)]
     assert await epochs.fetched(partition, fetched(partition, 4))
-    assert partition.leader_epoch == 4
+    assert epochs.of(partition) == 4
 
 
 async def test_the_next_owner_checks_what_was_read_before(world: World) -> None:
@@ -57,9 +57,9 @@ async def test_the_next_owner_checks_what_was_read_before(world: World) -> None:
     led = Led(world)
     epochs, partition = await led.opens()
     assert await epochs.fetched(partition, fetched(partition, 4))
-    _, again = await led.opens()
+    epochs, again = await led.opens()
     assert led.consumer.expected[1:] == [(3, 4)]
-    assert again.leader_epoch == 4
+    assert epochs.of(again) == 4
 
 
 async def test_a_new_leader_is_checked_before_its_records_count(world: World) -> None:
@@ -71,9 +71,9 @@ async def test_a_new_leader_is_checked_before_its_records_count(world: World) ->
     assert not await epochs.fetched(partition, fetched(partition, 5))
     assert led.consumer.expected[-1] == (3, 4)
     assert led.consumer.fetched_from[sessions:] == [(partition.tp, 3)]
-    assert partition.leader_epoch == 4
+    assert epochs.of(partition) == 4
     assert await epochs.fetched(partition, fetched(partition, 5))
-    assert partition.leader_epoch == 5
+    assert epochs.of(partition) == 5
     assert not await epochs.fetched(partition, fetched(partition, 6))
 
 
@@ -83,7 +83,7 @@ async def test_without_the_store_no_record_counts(world: World) -> None:
     world.store.away = True
     with pytest.raises(StoreError):
         await epochs.fetched(partition, fetched(partition, 4))
-    assert partition.leader_epoch == -1
+    assert epochs.of(partition) == -1
 
 
 async def test_records_of_an_old_session_mean_nothing(world: World) -> None:
@@ -92,7 +92,7 @@ async def test_records_of_an_old_session_mean_nothing(world: World) -> None:
     old = fetched(partition, 4)
     partition.start_fetching()
     assert await epochs.fetched(partition, old)
-    assert partition.leader_epoch == -1
+    assert epochs.of(partition) == -1
 
 
 async def test_another_record_of_the_partition_does_not_know_the_epoch(world: World) -> None:

@@ -28,7 +28,7 @@ async def of_copies(world: World) -> Partition:
     """A partition of the retry topic, in which topics are known by their present identities."""
     policy = Policy(None, 0, retry_copies=True)
     partition = await world.owns(0, policy=policy, topic=(RETRY_TOPIC, RETRY_ID))
-    partition.copies.topic_ids = {TOPIC: TOPIC_ID}.get
+    partition.copies.find_topics({TOPIC: TOPIC_ID}.get)
     return partition
 
 

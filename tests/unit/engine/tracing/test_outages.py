@@ -33,7 +33,17 @@ class Spans:
 
     def __init__(self) -> None:
         self.told: list[Told] = []
-        self.flushing: dict[object, Callable[[], None]] = {}
+        self._collectors: dict[object, Callable[[], None]] = {}
+
+    def collect(self, owner: object, flush: Callable[[], None]) -> None:
+        self._collectors[owner] = flush
+
+    def collected(self, owner: object) -> None:
+        self._collectors.pop(owner, None)
+
+    def flush_all(self) -> None:
+        for flush in list(self._collectors.values()):
+            flush()
 
     def own(
         self, name: str, more: Mapping[str, str | int], *, start_us: int, error: bool, of: str
@@ -56,8 +66,7 @@ class Watched:
     def look(self) -> list[Told]:
         """What a flush has told."""
         self.spans.told.clear()
-        for collect in list(self.spans.flushing.values()):
-            collect()
+        self.spans.flush_all()
         return self.spans.told
 
     async def asks(self) -> None:
