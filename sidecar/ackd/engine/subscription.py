@@ -531,9 +531,12 @@ def _offer(of: Subscription, by_name: PartsByName, look: LeaseLook) -> None:
     limits = DeliveryLimits(state, context, partitions, of.control, growth, of.dispatcher)
     by_name.partitions[name] = partitions
     by_name.dispatchers[name] = of.dispatcher
-    by_name.attempts[name] = ReceiveAttempts(
-        state, context, partitions, of.dispatcher, of.notes, look
-    )
+    sharing = of.sharing
+    elsewhere = None if sharing is None else sharing.leased_elsewhere
+    attempts = ReceiveAttempts(state, context, partitions, of.dispatcher, of.notes, look, elsewhere)
+    by_name.attempts[name] = attempts
+    if sharing is not None:
+        sharing.answer_leased(attempts.leased)
     by_name.settles[name] = SubscriptionSettles(
         state, context, partitions, of.topics, of.breaker, of.cancels, of.claims, of.tracing
     )

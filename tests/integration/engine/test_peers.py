@@ -239,6 +239,18 @@ async def test_r21_a_repeat_where_the_partition_is_not_gets_the_same_leases(ring
     assert settled == ["acked"] * len(first.messages)
 
 
+async def test_a_repeat_of_a_receive_may_come_to_another_sidecar(ring: Ring) -> None:
+    """To the owner, or to one that has to ask it (R21)."""
+    owner, [other] = await ring.started(2)
+    await owner.publish(3)
+    for asked, again in ((owner, other), (other, owner)):
+        first = await asked.receive(1, attempt_id=asked.name)
+        repeated = await again.receive(1, attempt_id=asked.name)
+        assert repeated.replayed
+        assert [each.lease for each in repeated.messages] == [each.lease for each in first.messages]
+        assert numbers(repeated.messages) == numbers(first.messages)
+
+
 async def test_a_receive_goes_to_the_new_owner_when_the_old_one_stops(any_ring: Ring) -> None:
     """An orderly stop, of the owner of the topic's partition; both others own some of the retry
     topic, so that a receive may wait at either.

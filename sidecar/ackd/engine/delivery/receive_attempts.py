@@ -2,20 +2,20 @@
 R21).
 
 The store keeps the id for as long as the leases last. This sidecar keeps the newest messages that
-it answered, wherever they came from and wherever they have gone since. It has others only if it
-owns their partition, also after its restart.
+it answered, wherever they came from and wherever they have gone since. Others, after a restart or
+when the repeat comes to another sidecar, it gets from the owner of their partition.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 import msgspec
 
 from ackd.api.messages import Delivery, Received, ReceiveRequest
-from ackd.core.lease_token import BadTokenError, UnknownKeyError
+from ackd.core.lease_token import BadTokenError, Token, UnknownKeyError
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.delivery.dispatcher import Dispatcher
@@ -28,6 +28,8 @@ from ackd.ports import Record
 
 BODY_WAIT_MS = 3_000
 BODY_POLL_MS = 20
+ELSEWHERE_POLL_MS = 400
+"""The owner may not have fetched the message yet, either."""
 KEPT_MAX = 10_000
 KEPT_BYTES_MAX = 16 << 20
 """Answered messages that are kept for a repeat, of each subscription (I8)."""
@@ -71,6 +73,10 @@ class AnsweredMessages:
             self._bytes -= found[0].record.size()
 
 
+Elsewhere = Callable[[Token, str], Awaitable[Delivery | None]]
+"""Asks the sidecar that owns a lease's partition for its message, by token and lease."""
+
+
 class ReceiveAttempts:
     """Receives with an `attempt_id`, for one subscription."""
 
@@ -82,6 +88,7 @@ class ReceiveAttempts:
         dispatcher: Dispatcher,
         notes: ProgressNotes,
         look: LeaseLook,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._state = state
         self._context = context
@@ -89,6 +96,7 @@ class ReceiveAttempts:
         self._dispatcher = dispatcher
         self._notes = notes
         self._look_up = look
+        self._elsewhere = elsewhere
         self._waiting: dict[str, Waiter] = {}
         self._answered = AnsweredMessages()
 
@@ -144,9 +152,16 @@ class ReceiveAttempts:
         self._answered.keep(received.messages, now_ms, now_ms + lease_ms)
 
     async def _replay(self, leases: list[str]) -> list[Delivery]:
-        """Return those leases that are still live, with their bodies and current deadlines."""
-        found = [await self._again(lease) for lease in leases]
-        return [delivery for delivery in found if delivery is not None]
+        """Return those leases that are still live, with their bodies and current deadlines.
+
+        If some bodies can't be had now, those leases are left out; the call fails if none can.
+        """
+        found = await asyncio.gather(*map(self._again, leases), return_exceptions=True)
+        messages = [each for each in found if isinstance(each, Delivery)]
+        for each in found:
+            if isinstance(each, BaseException) and not (messages and isinstance(each, StoreError)):
+                raise each
+        return messages
 
     async def _again(self, lease: str) -> Delivery | None:
         view = await self._look_up(lease)
@@ -160,14 +175,33 @@ class ReceiveAttempts:
             token = self._context.keys.open(lease)
         except (BadTokenError, UnknownKeyError):
             return None
-        for _ in range(BODY_WAIT_MS // BODY_POLL_MS):
-            ledger_of = self._partitions.by_ledger
-            partition = ledger_of.get((token.topic_id, token.partition))
-            entry = None if partition is None else partition.ledger.entry(token.offset)
-            body = None if entry is None else entry.body
-            if partition is not None and entry is not None and isinstance(body, Record):
-                most = self._state.settings.attempts_max
-                first_ms, until_ms = entry.first_s * 1000, view.deadline_ms
-                return partition.message(lease, body, view.attempt, most, first_ms, until_ms)
+        now_ms = self._context.clock.monotonic_ms
+        ask_ms, end_ms = now_ms(), now_ms() + BODY_WAIT_MS
+        while now_ms() < end_ms:
+            message = self._fetched(token, lease)
+            if message is None and self._elsewhere is not None and now_ms() >= ask_ms:
+                message = await self._elsewhere(token, lease)
+                ask_ms = now_ms() + ELSEWHERE_POLL_MS
+            if message is not None:
+                return replace(message, attempt=view.attempt, deadline_ms=view.deadline_ms)
             await asyncio.sleep(BODY_POLL_MS / 1000)
-        raise StoreError("this sidecar has not fetched the leased message yet; repeat the request")
+        raise StoreError("no sidecar has fetched the leased message yet; repeat the request")
+
+    def leased(self, lease: str) -> Delivery | None:
+        """Return the message of a lease, if this sidecar owns its partition and has its body. The
+        attempt and the deadline of the answer are 0.
+        """
+        try:
+            token = self._context.keys.open(lease)
+        except (BadTokenError, UnknownKeyError):
+            return None
+        return self._fetched(token, lease)
+
+    def _fetched(self, token: Token, lease: str) -> Delivery | None:
+        partition = self._partitions.by_ledger.get((token.topic_id, token.partition))
+        entry = None if partition is None else partition.ledger.entry(token.offset)
+        body = None if entry is None else entry.body
+        if partition is None or entry is None or not isinstance(body, Record):
+            return None
+        most = self._state.settings.attempts_max
+        return partition.message(lease, body, 0, most, entry.first_s * 1000, 0)

@@ -20,6 +20,8 @@ NUMBERS_MAX = 10_000
 """The most numbers in one `PeerLost`."""
 MESSAGES_MAX = 10_000
 """The most messages in one `PeerAnswer`."""
+BODY_BYTES_MAX = 16 << 20
+"""Of a question, and of its answer."""
 _Count = Annotated[int, Meta(ge=0, le=(1 << 53))]
 _Offset = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 _Partition = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
@@ -117,8 +119,35 @@ class PeerExpired(Struct, tag="expired", array_like=True, frozen=True):
     count: _Count
 
 
+class PeerQuestion(Struct, tag="question", array_like=True, frozen=True):
+    """Something that one sidecar wants to know of another; see `questions.py`."""
+
+    subscription: _Name
+    number: _Count
+    kind: Annotated[str, Meta(max_length=64)]
+    body: Annotated[bytes, Meta(max_length=BODY_BYTES_MAX)]
+
+
+class PeerReply(Struct, tag="reply", array_like=True, frozen=True):
+    """The answer to a `PeerQuestion`; `refusal`: why there is none, empty if there is."""
+
+    subscription: _Name
+    number: _Count
+    body: Annotated[bytes, Meta(max_length=BODY_BYTES_MAX)]
+    refusal: Annotated[str, Meta(max_length=1024)]
+
+
 Frame: TypeAlias = (
-    PeerAsk | PeerCancel | PeerTaken | PeerLost | PeerWatch | PeerAnswer | PeerReady | PeerExpired
+    PeerAsk
+    | PeerCancel
+    | PeerTaken
+    | PeerLost
+    | PeerWatch
+    | PeerAnswer
+    | PeerReady
+    | PeerExpired
+    | PeerQuestion
+    | PeerReply
 )
 _DECODER: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 _ENCODER = msgspec.msgpack.Encoder()
@@ -183,3 +212,19 @@ def _unpacked(each: PeerMessage) -> Delivery:
         each.note,
         None if each.origin is None else Origin(*each.origin),
     )
+
+
+_MESSAGE_DECODER = msgspec.msgpack.Decoder(PeerMessage)
+
+
+def write_delivery(delivery: Delivery) -> bytes:
+    """Encode one delivery, as the body of an answer."""
+    return _ENCODER.encode(_packed(delivery))
+
+
+def read_delivery(data: bytes) -> Delivery | None:
+    """Decode one; None if it is none."""
+    try:
+        return _unpacked(_MESSAGE_DECODER.decode(data))
+    except msgspec.MsgspecError:
+        return None

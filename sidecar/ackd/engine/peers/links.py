@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from itertools import count
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ackd.core.backoff import Backoff
 from ackd.engine.base.tasks import Tasks
@@ -18,7 +18,9 @@ from ackd.engine.peers.frames import (
     PeerCancel,
     PeerExpired,
     PeerLost,
+    PeerQuestion,
     PeerReady,
+    PeerReply,
     PeerTaken,
     PeerWatch,
     read_frame,
@@ -57,6 +59,23 @@ class Owning(Protocol):
     def closed(self, link: PeerLink) -> None: ...
 
 
+class QuestionSide(Protocol):
+    """What sidecars ask each other besides."""
+
+    def opened(self, link: PeerLink) -> None: ...
+    def closed(self, link: PeerLink) -> None: ...
+    def asked(self, link: PeerLink, question: PeerQuestion) -> None: ...
+    def replied(self, link: PeerLink, reply: PeerReply) -> None: ...
+
+
+class Sides(NamedTuple):
+    """Where the frames of a subscription go."""
+
+    asking: Asking
+    owning: Owning
+    questions: QuestionSide
+
+
 class _Unreached:
     """A sidecar to which there is no link: the tries, and why the last one failed."""
 
@@ -82,7 +101,7 @@ class PeerLinks:
         # By sidecar, the newest last: both sides may have made one, or it has begun again.
         self._links: dict[str, list[PeerLink]] = {}
         self._unreached: dict[str, _Unreached] = {}
-        self._sides: dict[str, tuple[Asking, Owning]] = {}
+        self._sides: dict[str, Sides] = {}
         self._numbers = count(1)
         self.address = ""
 
@@ -97,9 +116,9 @@ class PeerLinks:
         """Number a request; this process never uses it again."""
         return next(self._numbers)
 
-    def register(self, subscription: str, asking: Asking, owning: Owning) -> None:
+    def register(self, subscription: str, sides: Sides) -> None:
         """Frames of this subscription go to these; whoever was registered before gets none."""
-        self._sides[subscription] = asking, owning
+        self._sides[subscription] = sides
 
     # --- links
 
@@ -159,8 +178,9 @@ class PeerLinks:
     def opened(self, link: PeerLink) -> None:
         self._links.setdefault(link.name, []).append(link)
         self._unreached.pop(link.name, None)
-        for asking, _ in self._sides.values():
-            asking.opened(link)
+        for sides in self._sides.values():
+            sides.asking.opened(link)
+            sides.questions.opened(link)
 
     def closed(self, link: PeerLink) -> None:
         links = self._links.get(link.name, [])
@@ -168,13 +188,14 @@ class PeerLinks:
             links.remove(link)
         if not links:
             self._links.pop(link.name, None)
-        for asking, owning in self._sides.values():
-            asking.closed(link)
-            owning.closed(link)
+        for sides in self._sides.values():
+            sides.asking.closed(link)
+            sides.owning.closed(link)
+            sides.questions.closed(link)
 
     def writable(self, link: PeerLink) -> None:
-        for _, owning in self._sides.values():
-            owning.writable(link)
+        for sides in self._sides.values():
+            sides.owning.writable(link)
 
     def received(self, link: PeerLink, frame: bytes) -> None:
         """Pass a frame to its subscription. One that this sidecar does not have has no messages."""
@@ -183,11 +204,15 @@ class PeerLinks:
         if sides is None:
             if isinstance(found, PeerAsk | PeerCancel):
                 link.send(write_frame(PeerAnswer(found.subscription, found.number, 0, 0, [])))
+            elif isinstance(found, PeerQuestion):
+                why = "it has no such subscription"
+                link.send(write_frame(PeerReply(found.subscription, found.number, b"", why)))
             return
-        _pass_on(link, found, *sides)
+        _pass_on(link, found, sides)
 
 
-def _pass_on(link: PeerLink, frame: Frame, asking: Asking, owning: Owning) -> None:
+def _pass_on(link: PeerLink, frame: Frame, sides: Sides) -> None:
+    asking, owning, questions = sides
     match frame:
         case PeerAsk():
             owning.asked(link, frame)
@@ -203,5 +228,9 @@ def _pass_on(link: PeerLink, frame: Frame, asking: Asking, owning: Owning) -> No
             asking.ready(link, frame)
         case PeerExpired():
             asking.expired(frame.count)
+        case PeerQuestion():
+            questions.asked(link, frame)
+        case PeerReply():
+            questions.replied(link, frame)
         case PeerWatch():
             owning.watched(link, on=frame.on)

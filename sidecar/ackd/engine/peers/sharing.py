@@ -7,17 +7,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ackd.api.messages import Delivery
+from ackd.core.lease_token import Token
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.members import read_note
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.waiters import Waiter
-from ackd.engine.peers.frames import PeerExpired, write_frame
-from ackd.engine.peers.links import PeerLinks
+from ackd.engine.peers.frames import PeerExpired, read_delivery, write_delivery, write_frame
+from ackd.engine.peers.links import PeerLinks, Sides
 from ackd.engine.peers.owning import PeerOffers
 from ackd.engine.peers.peer_receives import PeerReceives
+from ackd.engine.peers.questions import PeerQuestions
 from ackd.engine.settlement.notes import ProgressNotes
+from ackd.errors import PeerError
+
+LEASED = "leased"
+"""The kind of question for the message of a lease; the body is the lease."""
+ASK_MS = 1_000
 
 
 class PeerSharing:
@@ -48,7 +55,8 @@ class PeerSharing:
         self._failed = failed
         self._asking = PeerReceives(state, context.clock, links, self)
         self._owning = PeerOffers(state, context, dispatcher, notes)
-        links.register(state.name, self._asking, self._owning)
+        self.questions = PeerQuestions(state.name, links)
+        links.register(state.name, Sides(self._asking, self._owning, self.questions))
 
     def inherit(self, before: PeerSharing) -> None:
         """Go on for a subscription that had to be built again."""
@@ -65,6 +73,7 @@ class PeerSharing:
                 addresses[member.name] = note.peer
                 if member.owned:
                     owners[member.name] = note.ready
+        self.questions.seen(addresses)
         self._asking.seen(addresses, owners)
 
     def expired(self, counts: Mapping[str, int]) -> None:
@@ -78,8 +87,30 @@ class PeerSharing:
         """Receives may be served again, after a pause for example."""
         self._asking.ask_idle()
 
+    async def leased_elsewhere(self, token: Token, lease: str) -> Delivery | None:
+        """Ask the owner of a lease's partition for its message."""
+        end = f":{token.topic_id.hex()}:{token.partition}"
+        for member in self._membership.alive:
+            if any(text.endswith(end) for text in member.owned):
+                try:
+                    reply = await self.questions.ask(member.name, LEASED, lease.encode(), ASK_MS)
+                except PeerError:
+                    return None
+                return read_delivery(reply) if reply else None
+        return None
+
+    def answer_leased(self, find: Callable[[str], Delivery | None]) -> None:
+        """Answer such questions of other sidecars by `find`."""
+
+        async def answer(lease: bytes) -> bytes:
+            found = find(lease.decode())
+            return b"" if found is None else write_delivery(found)
+
+        self.questions.on(LEASED, answer)
+
     async def stop(self) -> None:
         """Answer no other sidecar any more."""
+        await self.questions.stop()
         await self._owning.stop()
 
     # --- what the dispatcher asks

@@ -1,11 +1,13 @@
 """A repeated receive gets the leases that the first one got (R21)."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from ackd.api.messages import ReceiveRequest, SettleItem, SettleVerb
+from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, SettleVerb
 from ackd.core.ids import TopicPartition
+from ackd.core.lease_token import Token
 from ackd.core.ledger.entry import EntryStatus
 from ackd.engine.delivery import receive_attempts
 from ackd.engine.delivery.dispatcher import Dispatcher
@@ -124,8 +126,49 @@ async def test_after_a_restart_the_body_is_waited_for(world: World) -> None:
     assert [each.lease for each in asked.result().messages] == [first.lease]
     again, _, _ = parts(world)
     await world.owns(0)
-    with pytest.raises(StoreError, match="has not fetched"):
+    with pytest.raises(StoreError, match="no sidecar has fetched"):
         await again.receive("a", ReceiveRequest())
+
+
+async def test_the_owner_is_asked_for_what_is_not_here(world: World) -> None:
+    """The repeat came to another sidecar. Its owner may need a moment to fetch the message."""
+    made, dispatcher, _ = parts(world)
+    dispatcher.ready(await world.owns(0, [0, 1]))
+    first = await made.receive("a", ASK)
+    world.partitions.remove(world.partitions.all()[0])
+    asked: list[str] = []
+
+    async def owner(_: Token, lease: str) -> Delivery | None:
+        asked.append(lease)
+        return None if len(asked) < 3 else replace(first.messages[0], attempt=0, deadline_ms=0)
+
+    settler = Settler({NAME: world.settles}, world.context)
+    elsewhere = ReceiveAttempts(
+        world.state,
+        world.context,
+        world.partitions,
+        dispatcher,
+        world.notes,
+        settler.look,
+        owner,
+    )
+    again = await elsewhere.receive("a", ASK)
+    assert again.messages[0] == first.messages[0]
+    assert set(asked) == {each.lease for each in first.messages}
+
+
+async def test_a_message_that_cannot_be_had_takes_no_other_with_it(world: World) -> None:
+    made, dispatcher, _ = parts(world)
+    partition = await world.owns(0, [0, 1])
+    dispatcher.ready(partition)
+    one, _ = (await made.receive("a", ASK)).messages
+    restarted, _, _ = parts(world)
+    again = await world.owns(0)
+    world.fetches(again, [0])
+    found = (await restarted.receive("a", ASK)).messages
+    assert [each.lease for each in found] == [one.lease]
+    assert restarted.leased(one.lease) == replace(one, attempt=0, deadline_ms=0)
+    assert restarted.leased("v1.of another key") is None
 
 
 async def test_a_repeat_needs_no_partition_here(world: World, attempts: ReceiveAttempts) -> None:

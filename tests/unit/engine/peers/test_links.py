@@ -11,12 +11,14 @@ from ackd.engine.peers.frames import (
     PeerCancel,
     PeerExpired,
     PeerLost,
+    PeerQuestion,
     PeerReady,
+    PeerReply,
     PeerTaken,
     PeerWatch,
     write_frame,
 )
-from ackd.engine.peers.links import AGAIN, FORGET_MS, PeerLinks
+from ackd.engine.peers.links import AGAIN, FORGET_MS, PeerLinks, Sides
 from ackd.ports import PeerLink
 from tests.unit.engine.peers.pair import TestLink, TestNetwork
 from tests.unit.engine.world import World
@@ -46,8 +48,11 @@ class Side:
     def expired(self, count: int) -> None:
         self.told.append(("expired", count))
 
-    def asked(self, _: PeerLink, ask: PeerAsk) -> None:
+    def asked(self, _: PeerLink, ask: PeerAsk | PeerQuestion) -> None:
         self.told.append(("asked", ask.number))
+
+    def replied(self, _: PeerLink, reply: PeerReply) -> None:
+        self.told.append(("replied", reply.number))
 
     def cancelled(self, _: PeerLink, number: int) -> None:
         self.told.append(("cancelled", number))
@@ -118,7 +123,7 @@ async def test_without_a_network_nobody_is_tried(world: World) -> None:
 
 async def test_the_newest_link_to_a_sidecar_is_used_and_then_an_older_one(world: World) -> None:
     links, side = PeerLinks(None, world.clock), Side()
-    links.register("work", side, side)
+    links.register("work", Sides(side, side, side))
     first, second = TestLink(), TestLink(outgoing=False)
     links.opened(first)
     links.opened(second)
@@ -129,7 +134,7 @@ async def test_the_newest_link_to_a_sidecar_is_used_and_then_an_older_one(world:
     assert (links.to("pod-2"), list(links.all())) == (None, [])
     links.closed(TestLink())  # of which nothing was known
     names = [told[0] for told in side.told]
-    assert names == ["opened", "opened", "closed", "closed", "closed", "closed", "closed", "closed"]
+    assert names == ["opened"] * 4 + ["closed"] * 9
 
 
 FRAMES: list[tuple[Frame, tuple[str, object]]] = [
@@ -141,6 +146,8 @@ FRAMES: list[tuple[Frame, tuple[str, object]]] = [
     (PeerReady("work", 6), ("ready", 6)),
     (PeerWatch("work", on=True), ("watched", True)),
     (PeerExpired("work", 7), ("expired", 7)),
+    (PeerQuestion("work", 8, "lag", b""), ("asked", 8)),
+    (PeerReply("work", 9, b"", ""), ("replied", 9)),
 ]
 
 
@@ -149,8 +156,8 @@ async def test_each_frame_goes_to_its_subscription(
     world: World, frame: Frame, told: tuple[str, object]
 ) -> None:
     links, side, other, link = PeerLinks(None, world.clock), Side(), Side(), TestLink()
-    links.register("work", side, side)
-    links.register("play", other, other)
+    links.register("work", Sides(side, side, side))
+    links.register("play", Sides(other, other, other))
     links.received(link, write_frame(frame))
     assert (side.told, other.told, link.said) == ([told], [], [])
 
@@ -164,13 +171,15 @@ async def test_a_subscription_that_is_not_here_has_no_messages(
     answers: list[Frame] = []
     if isinstance(frame, PeerAsk | PeerCancel):
         answers = [PeerAnswer("work", frame.number, 0, 0, [])]
+    if isinstance(frame, PeerQuestion):
+        answers = [PeerReply("work", frame.number, b"", "it has no such subscription")]
     assert link.said == answers
 
 
 async def test_who_is_registered_last_gets_the_frames(world: World) -> None:
     links, before, now = PeerLinks(None, world.clock), Side(), Side()
-    links.register("work", before, before)
-    links.register("work", now, now)
+    links.register("work", Sides(before, before, before))
+    links.register("work", Sides(now, now, now))
     link = TestLink()
     links.writable(link)
     assert (before.told, now.told) == ([], [("writable", link)])

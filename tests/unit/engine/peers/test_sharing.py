@@ -271,6 +271,31 @@ async def test_expired_leases_are_told_to_the_sidecar_whose_application_had_them
     assert bench.failed == [2]
 
 
+async def test_the_message_of_a_lease_is_had_from_its_owner(bench: Bench) -> None:
+    partition = await bench.owns(0)
+    (message,) = await bench.world.leases(partition)
+    bench.world.partitions.remove(partition)
+    token = bench.world.context.keys.open(message.lease)
+    text = f"cluster:{NAME}:{token.topic_id.hex()}:{token.partition}"
+    bench.seen(owned=[text])
+    for found in (message, None):
+        bench.sharing.answer_leased({"v1.x": found}.get)
+        asking = asyncio.create_task(  # noqa: TID251  awaited below
+            bench.sharing.leased_elsewhere(token, "v1.x")
+        )
+        await asyncio.sleep(TURN_S)
+        (question,) = bench.heard()
+        bench.says(question)  # it asks itself
+        await asyncio.sleep(TURN_S)
+        (reply,) = bench.heard()
+        bench.says(reply)
+        assert await asking == found
+    assert await bench.sharing.leased_elsewhere(token._replace(partition=9), "v1.x") is None
+    bench.links.closed(bench.link)
+    bench.seen(owned=[text])
+    assert await bench.sharing.leased_elsewhere(token, "v1.x") is None
+
+
 async def test_who_reaches_an_owner_is_not_short_of_partitions(bench: Bench) -> None:
     assert bench.dispatcher.limit() is None
     bench.links.closed(bench.link)
