@@ -13,8 +13,9 @@ from ackd.api.outbox import OutboxMessage
 from ackd.config.schema import BrokerSettings, PublishSettings
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.publishing.outbox import OutboxService
+from ackd.engine.publishing.outbox_lease import LEASE_MS
 from ackd.engine.publishing.outbox_name import OutboxPlace
-from ackd.engine.publishing.outbox_sender import AGAIN, LEASE_MS
+from ackd.engine.publishing.outbox_publisher import AGAIN
 from ackd.errors import (
     BodyTooLargeError,
     BrokerError,

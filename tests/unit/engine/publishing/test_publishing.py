@@ -14,7 +14,7 @@ from ackd.config.schema import BrokerSettings, PublishSettings, Settings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.publishing.outbox import OutboxService
-from ackd.engine.publishing.outbox_sender import LEASE_MS
+from ackd.engine.publishing.outbox_lease import LEASE_MS
 from ackd.engine.publishing.publishing import Publishing
 from ackd.errors import BadParameterError, ReservedTopicError
 from ackd.ports import Condition, Outgoing, Stored
