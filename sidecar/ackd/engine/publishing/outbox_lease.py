@@ -93,18 +93,16 @@ class OutboxLease:
 
         Raises StoreError.
         """
-        results = self._queue.results
+        begin_ms, results = self._clock.monotonic_ms(), list(self._queue.results.values())
         if not results or not self.term:
             return
-        begin_ms, confirmed = self._clock.monotonic_ms(), list(results.values())
         if not await self._store.outboxes.done(
-            self._place.name, self._owner, self.term, LEASE_MS, confirmed, self._keep
+            self._place.name, self._owner, self.term, LEASE_MS, results, self._keep
         ):
             self._lost()
             return
         self._valid_until_ms = begin_ms + LEASE_MS
-        for each in confirmed:
-            results.pop(each.number, None)
+        self._queue.confirmed(results)
 
     async def release(self) -> None:
         """Give the lease back, with what was never sent. Raises StoreError."""

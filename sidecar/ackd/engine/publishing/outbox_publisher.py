@@ -15,7 +15,7 @@ from ackd.core.outbox import SendResult
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.publishing.outbox_codec import write_failed, write_stored
 from ackd.engine.publishing.outbox_lease import OutboxLease
-from ackd.engine.publishing.outbox_queue import HeldMessage, OutboxQueue
+from ackd.engine.publishing.outbox_queue import OutboxQueue, UnsentMessage
 from ackd.errors import AckdError, PublishRefusedError
 from ackd.ports import Broker, Clock, Failure, NotStored, PublishResult, Stored
 from ackd.telemetry.publishing_metrics import PublishingMetrics
@@ -74,7 +74,7 @@ class OutboxPublisher:
                 return
             self._running += 1
             for held in chosen.values():
-                held.flying = True
+                held.fly()
             self._tasks.start(self._publish(self._lease.term, chosen), "publish", ends=True)
 
     def refuse(self, number: int, error: AckdError) -> None:
@@ -97,7 +97,7 @@ class OutboxPublisher:
             )
         await self._tasks.stop()
 
-    async def _publish(self, term: int, chosen: Mapping[int, HeldMessage]) -> None:
+    async def _publish(self, term: int, chosen: Mapping[int, UnsentMessage]) -> None:
         results: Sequence[PublishResult]
         try:
             results = await self._broker.publish([held.message for held in chosen.values()])
@@ -113,8 +113,7 @@ class OutboxPublisher:
                 self._decide(number, held, result)
         self.send()  # later messages of these lanes need not wait for the store
 
-    def _decide(self, number: int, held: HeldMessage, result: PublishResult) -> None:
-        held.flying = False
+    def _decide(self, number: int, held: UnsentMessage, result: PublishResult) -> None:
         if isinstance(result, Stored):
             written = write_stored(result, in_doubt=held.in_doubt)
             self._queue.finish(SendResult(number, written))
@@ -124,7 +123,6 @@ class OutboxPublisher:
         elif result.failure is Failure.REFUSED:
             self.refuse(number, PublishRefusedError(f"{result.code}: {result.detail}"))
         else:
-            held.tries += 1
-            held.again_ms = self._clock.monotonic_ms() + AGAIN.delay_ms(held.tries)
-            held.in_doubt |= result.failure is Failure.UNKNOWN
+            in_doubt = result.failure is Failure.UNKNOWN
+            held.failed(AGAIN, self._clock.monotonic_ms(), in_doubt=in_doubt)
             self._metrics.outbox_sent.at(self._name, result.failure.value).inc()

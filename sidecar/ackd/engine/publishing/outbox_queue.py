@@ -6,6 +6,9 @@ lane's messages go one after the other, so that the broker stores them in order 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from ackd.core.backoff import Backoff
 from ackd.core.outbox import SendResult, TakenMessage
 from ackd.ports import Outgoing
 
@@ -16,7 +19,7 @@ BATCH_MAX = 500
 Lane = tuple[str, bytes | int]
 
 
-class HeldMessage:
+class UnsentMessage:
     """A message that this sidecar has taken and not finished. `flying`: the broker has been given
     it and has not answered.
     """
@@ -37,12 +40,23 @@ class HeldMessage:
         self.again_ms = 0
         self.flying = False
 
+    def fly(self) -> None:
+        """The broker is given the message."""
+        self.flying = True
+
+    def failed(self, again: Backoff, now_ms: int, *, in_doubt: bool) -> None:
+        """The broker did not store it, or perhaps did (`in_doubt`): it goes again after a pause."""
+        self.flying = False
+        self.tries += 1
+        self.again_ms = now_ms + again.delay_ms(self.tries)
+        self.in_doubt |= in_doubt
+
 
 class OutboxQueue:
     """`results`: of messages that are sent or refused, until the store has confirmed them."""
 
     def __init__(self) -> None:
-        self._held: dict[int, HeldMessage] = {}
+        self._held: dict[int, UnsentMessage] = {}
         self.results: dict[int, SendResult] = {}
 
     def __len__(self) -> int:
@@ -63,14 +77,14 @@ class OutboxQueue:
         return HELD_MAX - len(self._held) if size < HELD_BYTES_MAX else 0
 
     def add(self, taken: TakenMessage, message: Outgoing) -> None:
-        self._held[taken.number] = HeldMessage(taken, message)
+        self._held[taken.number] = UnsentMessage(taken, message)
 
-    def choose(self, now_ms: int) -> dict[int, HeldMessage]:
+    def choose(self, now_ms: int) -> dict[int, UnsentMessage]:
         """Pick messages in order, and only the first one of each lane."""
         busy: set[Lane] = {
             lane for held in self._held.values() if held.flying for lane in held.lanes
         }
-        chosen: dict[int, HeldMessage] = {}
+        chosen: dict[int, UnsentMessage] = {}
         for number, held in self._held.items():
             if held.flying:
                 continue
@@ -82,7 +96,7 @@ class OutboxQueue:
                     break
         return chosen
 
-    def has(self, number: int, held: HeldMessage) -> bool:
+    def has(self, number: int, held: UnsentMessage) -> bool:
         """Whether this sidecar still has the message, since it was chosen."""
         return self._held.get(number) is held
 
@@ -90,6 +104,11 @@ class OutboxQueue:
         """The message is sent, or never will be."""
         self._held.pop(result.number, None)
         self.results[result.number] = result
+
+    def confirmed(self, results: Iterable[SendResult]) -> None:
+        """The store has these results."""
+        for each in results:
+            self.results.pop(each.number, None)
 
     def failing(self) -> bool:
         """Whether a message was tried in vain."""

@@ -107,7 +107,7 @@ async def test_what_was_taken_before_another_held_it_is_taken_again(
 async def test_i1_given_back_are_those_that_were_not_sent(world: World, place: OutboxPlace) -> None:
     one, two = Holder(world, place, "one"), Holder(world, place, "two")
     await one.take()
-    one.queue.choose(0)[2].flying = True
+    one.queue.choose(0)[2].fly()
     await one.lease.release()
     assert (one.lease.valid, len(one.queue)) == (False, 0)
     taken = await two.lease.take(10, resync=False)

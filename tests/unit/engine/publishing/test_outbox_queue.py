@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ackd.core.backoff import Backoff
 from ackd.core.outbox import SendResult, TakenMessage
 from ackd.engine.publishing.outbox_queue import (
     BATCH_MAX,
@@ -12,6 +13,8 @@ from ackd.engine.publishing.outbox_queue import (
     OutboxQueue,
 )
 from ackd.ports import Outgoing
+
+AGAIN = Backoff.constant(200)
 
 
 def queue_of(*messages: Outgoing, size: int = 10) -> OutboxQueue:
@@ -45,7 +48,9 @@ def test_i6_a_partition_is_a_lane_too() -> None:
 def test_i6_a_lane_stands_while_its_first_message_is_not_stored(why: str) -> None:
     queue = queue_of(sent(key=b"a"), sent(key=b"a"))
     first = queue.choose(0)[1]
-    first.flying, first.again_ms = why == "flying", 200 if why == "waiting" else 0
+    first.fly()
+    if why == "waiting":
+        first.failed(AGAIN, 0, in_doubt=False)
     assert not queue.choose(199)
     queue.finish(SendResult(1, b""))
     assert list(queue.choose(199)) == [2]
@@ -53,7 +58,9 @@ def test_i6_a_lane_stands_while_its_first_message_is_not_stored(why: str) -> Non
 
 def test_a_message_tried_in_vain_goes_again_after_its_pause() -> None:
     queue = queue_of(sent(), sent())
-    queue.choose(0)[1].again_ms = 200
+    first = queue.choose(0)[1]
+    first.fly()
+    first.failed(AGAIN, 0, in_doubt=False)
     assert list(queue.choose(199)) == [2]
     assert queue.pauses_ms(150) == [50]
     assert list(queue.choose(200)) == [1, 2]
@@ -75,14 +82,16 @@ def test_a_result_is_had_until_somebody_takes_it_away() -> None:
     assert not queue.has(1, held)
     assert (len(queue), 1 in queue, 2 in queue, 3 in queue) == (1, True, True, False)
     assert queue.numbers() == [2, 1]
-    del queue.results[1]
+    queue.confirmed([SendResult(1, b"stored")])
     assert 1 not in queue
 
 
 def test_what_the_broker_was_given_may_have_been_sent() -> None:
     queue = queue_of(sent(), sent(), sent())
     chosen = queue.choose(0)
-    chosen[1].flying = chosen[2].in_doubt = True
+    chosen[1].fly()
+    chosen[2].failed(AGAIN, 0, in_doubt=True)
+    chosen[2].failed(AGAIN, 0, in_doubt=False)
     assert queue.never_sent() == [3]
 
 
@@ -94,5 +103,5 @@ def test_a_message_taken_again_is_another_one() -> None:
     queue.add(TakenMessage(1, 0, in_doubt=True, body=b""), sent())
     assert not queue.has(1, held)
     assert not queue.failing()
-    queue.choose(0)[1].tries = 1
+    queue.choose(0)[1].failed(AGAIN, 0, in_doubt=False)
     assert queue.failing()
