@@ -24,7 +24,7 @@ from ackd.errors import AckdError, BugError
 from ackd.http.listen import Listener
 from ackd.peer.network import TcpPeers
 from ackd.push.app_health import WAITING, AppHealth
-from ackd.push.pushes import Pushes
+from ackd.push.push_manager import PushManager
 from ackd.telemetry.metrics import Metrics
 
 LOG = logging.getLogger("ackd.http")
@@ -49,13 +49,13 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
     runtime = _runtime(settings)
     listener = Listener(runtime, settings.server, runtime.metrics, runtime.vitals)
     listener.service.starting = True
-    pushes = Pushes(runtime, settings.subscriptions, runtime.metrics, runtime.vitals)
+    push_manager = PushManager(runtime, settings.subscriptions, runtime.metrics, runtime.vitals)
 
     watching = Tasks("app", runtime.vitals)
 
     def quiesce() -> None:
         listener.service.draining = True
-        pushes.drain()
+        push_manager.drain()
         runtime.quiesce()
 
     listener.service.quiesce = quiesce
@@ -63,11 +63,11 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
         await listener.start()
         if await _first(runtime.start(), stop):
             if settings.app.health_url:
-                runtime.gate(WAITING)
+                runtime.pause_unhealthy(WAITING)
                 watching.start(AppHealth(settings.app, runtime).run(), "health")
             listener.service.starting = False
             await listener.open_data()
-            await pushes.start()
+            await push_manager.start()
             LOG.info(
                 "ackd listens on %s for applications and on %s for operators",
                 listener.address("data"),
@@ -87,7 +87,7 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
             await _drain(runtime, hurry, settings.server)
     finally:
         await watching.stop()
-        await pushes.stop()
+        await push_manager.stop()
         await listener.stop()
         await runtime.stop()
         for number in SIGNALS:

@@ -207,7 +207,7 @@ class Nemesis:
     def _wires(self) -> Wires:
         wires = self._run.wires
         assert wires is not None
-        wires.trouble()
+        wires.fault()
         return wires
 
     def _nothing(self) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ackd.core.dedup_window import Ask, SeenEntry
+from ackd.core.dedup_window import Ask, DedupEntry
 from ackd.store.memory import MemoryStore
-from ackd.store.memory_outbox import MemorySeenKeys
+from ackd.store.memory_outbox import MemoryDedupKeys
 from tests.simulation.mutant import Mutant
 from tests.simulation.parts import Parts
 from tests.simulation.plan import KEYS, Story
@@ -14,7 +14,7 @@ from tests.simulation.plan import KEYS, Story
 ENTRIES_MAX = 100_000
 
 
-class KeepsAtOnce(MemorySeenKeys):
+class KeepsAtOnce(MemoryDedupKeys):
     """Who asks for a key has acked it."""
 
     async def seen(
@@ -28,7 +28,7 @@ class KeepsAtOnce(MemorySeenKeys):
         found = await super().seen(subscription, window_ms, ledgers, asks)
         now_ms = self._now_us() // 1000
         entries = [
-            SeenEntry(ask.key, ask.origin, now_ms)
+            DedupEntry(ask.key, ask.origin, now_ms)
             for ask, repeat in zip(asks, found, strict=True)
             if not repeat
         ]
@@ -36,7 +36,7 @@ class KeepsAtOnce(MemorySeenKeys):
         return found
 
 
-class HasNoEpochs(MemorySeenKeys):
+class HasNoEpochs(MemoryDedupKeys):
     """A reset of a partition is nothing to the keys."""
 
     async def seen(
@@ -55,7 +55,7 @@ class KeepsKeysAtOnce(MemoryStore):
     """See `KeepsAtOnce`."""
 
     @property
-    def seen_keys(self) -> MemorySeenKeys:
+    def dedup_keys(self) -> MemoryDedupKeys:
         """With the mistake."""
         return KeepsAtOnce(self.data.seen, self._now_us)
 
@@ -64,7 +64,7 @@ class KeepsKeysOverResets(MemoryStore):
     """See `HasNoEpochs`."""
 
     @property
-    def seen_keys(self) -> MemorySeenKeys:
+    def dedup_keys(self) -> MemoryDedupKeys:
         """With the mistake."""
         return HasNoEpochs(self.data.seen, self._now_us)
 

@@ -39,7 +39,7 @@ class Wires:
     troubled_us: int = 0
     watch: Callable[[SimLink, Frame], None] = lambda *_: None
 
-    def trouble(self) -> None:
+    def fault(self) -> None:
         """Something is wrong now."""
         self.troubled_us = self.world.now_us
 

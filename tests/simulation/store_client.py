@@ -14,7 +14,7 @@ from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Condition, Members
 from tests.simulation.process import Process
 from tests.simulation.store import StoreServer, Work
-from tests.simulation.store_more import SimOutboxes, SimPlaces, SimSeenKeys
+from tests.simulation.store_more import SimDedupKeys, SimOutboxes, SimPlaces
 from tests.simulation.world import MS
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class SimStore:
         self._has_key = False
         self.cut = False
         self.outboxes = self.OUTBOXES(self._call, server.observer)
-        self.seen_keys = SimSeenKeys(self._call)
+        self.dedup_keys = SimDedupKeys(self._call)
         self.places = SimPlaces(self._call)
 
     @property

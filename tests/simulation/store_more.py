@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from ackd.core.dedup_window import Ask, SeenEntry
+from ackd.core.dedup_window import Ask, DedupEntry
 from ackd.core.outbox import (
     Bounds,
     EnqueueRequest,
@@ -94,8 +94,8 @@ class SimOutboxes:
         return found
 
 
-class SimSeenKeys:
-    """`ackd.ports.SeenKeys` of one process."""
+class SimDedupKeys:
+    """`ackd.ports.DedupKeys` of one process."""
 
     def __init__(self, call: Through) -> None:
         self._call = call
@@ -110,17 +110,17 @@ class SimSeenKeys:
         """Look."""
         places, keys = list(ledgers), list(asks)
         found: list[bool] = await self._call(
-            lambda s: s.seen_keys.seen(subscription, window_ms, places, keys)
+            lambda s: s.dedup_keys.seen(subscription, window_ms, places, keys)
         )
         return found
 
     async def remember(
-        self, subscription: str, window_ms: int, most: int, entries: Sequence[SeenEntry]
+        self, subscription: str, window_ms: int, most: int, entries: Sequence[DedupEntry]
     ) -> int:
         """Keep."""
         told = list(entries)
         found: int = await self._call(
-            lambda s: s.seen_keys.remember(subscription, window_ms, most, told)
+            lambda s: s.dedup_keys.remember(subscription, window_ms, most, told)
         )
         return found
 
@@ -131,7 +131,7 @@ class SimPlaces:
     def __init__(self, call: Through) -> None:
         self._call = call
 
-    async def intern(
+    async def assign(
         self,
         subscription: str,
         topic_id: bytes,
@@ -141,6 +141,6 @@ class SimPlaces:
         """Intern."""
         told = list(arrivals)
         found: list[AssignedPlace] = await self._call(
-            lambda s: s.places.intern(subscription, topic_id, keep_ms, told)
+            lambda s: s.places.assign(subscription, topic_id, keep_ms, told)
         )
         return found

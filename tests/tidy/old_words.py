@@ -31,9 +31,22 @@ OLD_WORDS = {
 }
 """Word, as a part of a name -> what it is now."""
 VAGUE_WORDS = {
+    r"business_keys?": "`deduplication_key`, `dedup`",
+    r"desks?": "`Api`, by what is asked",
+    r"filling": "window pressure, `pressure`",
+    r"gates?": "`call_limit`, `pause_unhealthy`, circuit breaker",
+    r"growth|grown": "`increase` of partitions; a backoff has a `factor`",
+    r"held_ends?": "`stable_offset_lag`",
+    r"intern(?:ed)?": "`assign`: a message id gets a place",
+    r"landed": "`on_reply`",
+    r"presence": "heartbeat, `membership`",
+    r"pushes": "`push_manager`",
+    r"stir(?:red|s)?": "`wake_if_idle`",
+    r"stretch(?:es)?": "fetch attempt, `attempt`",
+    r"tickets?": "idempotency key, `outbox_key`",
     r"told|said|heard": "`reported`, `reason`, `received`, `on_...`: what it is",
 }
-"""The same, for names of the product; a sentence that names a test may have them."""
+"""The same, for names of the product; tests may have them."""
 FOLDERS = ("tests.support.", "tests.node.")
 """They start servers and tools, which call their folder a home."""
 _REASON = re.compile(r"(?:#|--) tidy: word -- \S+")

@@ -297,6 +297,7 @@ PLANTED: list[tuple[Check, str, str]] = [
     (old_words, "sidecar/ackd/core/a.py", '"""."""\nnew_homes = 1\n'),
     (old_words, "sidecar/ackd/core/a.py", '"""."""\nclass CloseHome:\n    """."""\n'),
     (old_words, "sidecar/ackd/core/a.py", '"""."""\nhe_said = 1  # tidy: word\n'),
+    (old_words, "sidecar/ackd/core/a.py", '"""."""\nTRIAL_GROWTH = 1\n'),
     (old_words, "tests/test_a.py", '"""."""\nx = y.put_off\n'),
     (checks.any_in_ports, "sidecar/ackd/ports/a.py", '"""."""\nimport typing\nx: typing.Any\n'),
     (

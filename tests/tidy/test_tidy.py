@@ -20,7 +20,7 @@ from tests.tidy.file_names import file_names, file_names_needlessly_shared
 from tests.tidy.foreign_writes import foreign_writes, foreign_writes_needlessly_open
 from tests.tidy.inheritance import inheritance, inheritance_needlessly_named
 from tests.tidy.lua import lua_bare_index, lua_function_size
-from tests.tidy.old_words import lua_old_words
+from tests.tidy.old_words import lua_old_words, old_words
 from tests.tidy.reach_throughs import reach_throughs, reach_throughs_needlessly_open
 from tests.tidy.sources import Source, read_sources
 from tests.tidy.verb_lists import verb_lists
@@ -62,6 +62,7 @@ def sources() -> list[Source]:
         foreign_writes_needlessly_open,
         reach_throughs,
         reach_throughs_needlessly_open,
+        old_words,
         verb_lists,
     ],
     ids=lambda check: check.__name__,

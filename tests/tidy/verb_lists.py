@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from ackd.core.record.settles import SETTLES
 from tests.tidy.sources import Source
 
-AT_HOME = (
+OF_THE_CORE = (
     "ackd.core.record.settles",
     "ackd.core.record.transitions",
     # A verb's own members of a request.
@@ -35,7 +35,7 @@ _NAMES = {
 def verb_lists(sources: Iterable[Source]) -> Iterator[str]:
     """Collections and `match` statements that name settle verbs, or their outcomes, one by one."""
     for source in sources:
-        if not source.shipped or source.module.startswith(AT_HOME):
+        if not source.shipped or source.module.startswith(OF_THE_CORE):
             continue
         for node in ast.walk(source.tree):
             match node:

@@ -62,7 +62,7 @@ class _PartitionFetch:
     """
 
     session: int
-    stretch: int
+    attempt: int
     next: int
     paused: bool = False
     unchecked: Tail | None = None
@@ -83,7 +83,7 @@ class KafkaConsumer:
         self._log_check = LogCheck(spec.group, lambda: fetch_properties(options, spec))
         self._checking = False
         self._session = 0
-        self._stretch = 0
+        self._attempt = 0
         self._topics = spec.topics
         self._topic_ids: dict[str, bytes] = {}
         self.read_ids: dict[str, bytes] = {}
@@ -158,12 +158,12 @@ class KafkaConsumer:
         self._mailbox.put([MailboxItem(event)])
 
     def _is_due(self, item: MailboxItem) -> bool:
-        """Whether the engine may get this event; events of an ended `stretch` are dropped."""
+        """Whether the engine may get this event; events of an ended `attempt` are dropped."""
         event = item.event
-        if item.stretch is None or not isinstance(event, Fetched | EndReached | OutOfRange):
+        if item.attempt is None or not isinstance(event, Fetched | EndReached | OutOfRange):
             return True
         lane = self._lanes.get(event.partition)
-        if lane is None or lane.stretch != item.stretch or lane.paused:
+        if lane is None or lane.attempt != item.attempt or lane.paused:
             return False
         if isinstance(event, Fetched):
             lane.next = event.records[-1].offset + 1
@@ -204,9 +204,9 @@ class KafkaConsumer:
                 continue
             lane.unchecked = None
             if found[partition]:
-                self._stretch += 1
-                lane.stretch = self._stretch
-                self._ask_range(partition, lane.stretch, tail.end, found[partition])
+                self._attempt += 1
+                lane.attempt = self._attempt
+                self._ask_range(partition, lane.attempt, tail.end, found[partition])
             elif not lane.paused:
                 self._begin(partition, lane)
         if any(lane.unchecked for lane in self._lanes.values()):
@@ -238,17 +238,17 @@ class KafkaConsumer:
                 self._begin(partition, lane)
 
     def _begin(self, partition: TopicPartition, lane: _PartitionFetch) -> None:
-        self._stretch += 1
-        lane.stretch = self._stretch
+        self._attempt += 1
+        lane.attempt = self._attempt
         identity = self._topic_ids.get(partition.topic)
-        self._fetcher.begin(partition, lane.next, lane.session, lane.stretch, identity)
+        self._fetcher.begin(partition, lane.next, lane.session, lane.attempt, identity)
 
     def _ask_range(
-        self, partition: TopicPartition, stretch: int, position: int, detail: str
+        self, partition: TopicPartition, attempt: int, position: int, detail: str
     ) -> None:
         """The fetcher stopped at `position`: find out whether that is really outside the log."""
         lane = self._lanes.get(partition)
-        if self._closed or lane is None or lane.stretch != stretch:
+        if self._closed or lane is None or lane.attempt != attempt:
             return
         try:
             question = self._admin.ask_range(partition)
@@ -258,7 +258,7 @@ class KafkaConsumer:
         def answered(_: Future[int]) -> None:
             if question.done():
                 call_loop(
-                    self._loop, self._on_range, partition, stretch, position, detail, question
+                    self._loop, self._on_range, partition, attempt, position, detail, question
                 )
 
         question.first.add_done_callback(answered)
@@ -267,20 +267,20 @@ class KafkaConsumer:
     def _on_range(
         self,
         partition: TopicPartition,
-        stretch: int,
+        attempt: int,
         position: int,
         detail: str,
         question: RangeQuestion,
     ) -> None:
         lane = self._lanes.get(partition)
-        if self._closed or lane is None or lane.stretch != stretch or question.used:
+        if self._closed or lane is None or lane.attempt != attempt or question.used:
             return
         question.used = True
         try:
             first, end = question.first.result(), question.end.result()
         except KafkaException:
             self._loop.call_later(
-                RANGE_RETRY_S, self._ask_range, partition, stretch, position, detail
+                RANGE_RETRY_S, self._ask_range, partition, attempt, position, detail
             )
             return
         # If retention has removed a whole epoch, nobody can tell; then nothing of it is left.
@@ -294,10 +294,10 @@ class KafkaConsumer:
             # For example a leader that had not caught up. Nothing was skipped: go on where it
             # stopped.
             identity = self._topic_ids.get(partition.topic)
-            self._fetcher.begin(partition, position, lane.session, stretch, identity)
+            self._fetcher.begin(partition, position, lane.session, attempt, identity)
             return
         event = OutOfRange(partition, lane.session, first, end, cut)
-        self._mailbox.put([MailboxItem(event, stretch)])
+        self._mailbox.put([MailboxItem(event, attempt)])
 
     # --- topics and their identity --------------------------------------------------------------
 

@@ -1,12 +1,12 @@
 """The fetching thread: a consumer that is a member of no group and reads what it is asked to.
 
 Partitions are added and removed with `incremental_assign` and `incremental_unassign`, which need no
-subscription and leave the other partitions alone (measured in ADR 3). A *stretch* is one such fetch
-attempt; the loop numbers them, so that it can recognise what an earlier one left in the mailbox.
-`pause` is not a librdkafka pause but the end of a stretch: both discard what was prefetched, and so
-there is one mechanism to trust.
+subscription and leave the other partitions alone (measured in ADR 3). One such fetch is an
+*attempt*; the loop numbers them, so that it can recognise what an earlier one left in the mailbox.
+`pause` is not a librdkafka pause but the end of an attempt: both discard what was prefetched, and
+so there is one mechanism to trust.
 
-A stretch reads the topic of one identity. When a topic was made again, the client goes on in the
+An attempt reads the topic of one identity. When a topic was made again, the client goes on in the
 new one as soon as its metadata show it; its log says so, in order with the messages (`client_log`).
 The fetcher drops what then arrives from the other identity (rule R1).
 """
@@ -36,14 +36,14 @@ IDLE_S = 0.2
 CONSUME_MAX = 500
 ENDS_HELD_S = 0.05
 
-# partition, stretch, position, detail
+# partition, attempt, position, detail
 OutOfRangeHandler = Callable[[TopicPartition, int, int, str], None]
 # topic, the identity that the client reads from now on
 IdentityHandler = Callable[[str, bytes], None]
 
 
 @dataclass(slots=True)
-class _Stretch:
+class _FetchAttempt:
     """One fetch attempt of one partition. `next`: the least offset that may come.
 
     `identity`: of the intended topic, None = not known. `mute`: the client reads another topic.
@@ -88,11 +88,11 @@ class Fetcher(Worker):
         # Which topic the client reads under a name. A broker without identities reports none.
         self._identities: dict[str, bytes] = {}
         self._client: Client
-        self._stretches: dict[TopicPartition, _Stretch] = {}
+        self._attempts: dict[TopicPartition, _FetchAttempt] = {}
         self._polled: list[Message] = []
         self._record_bytes = 1024
         # Collected from the commands of one turn, so that 1000 partitions need one call.
-        self._to_start: dict[TopicPartition, _Stretch] = {}
+        self._to_start: dict[TopicPartition, _FetchAttempt] = {}
         self._to_stop: set[TopicPartition] = set()
         # Ends that were reached and not reported yet. Records that follow make them obsolete: at a
         # trickle each message is the end of its partition, and reporting that doubled the cost.
@@ -107,27 +107,27 @@ class Fetcher(Worker):
         partition: TopicPartition,
         offset: int,
         session: int,
-        stretch: int,
+        attempt: int,
         identity: bytes | None,
     ) -> None:
         """Read from `offset`; ends the earlier fetch attempt of this partition.
 
         `identity`: the intended topic. Nothing comes as long as the client reads another.
         """
-        made = _Stretch(session, stretch, offset, identity)
+        made = _FetchAttempt(session, attempt, offset, identity)
         self.commands.put(lambda: self._begin(partition, made))
 
     def end(self, partition: TopicPartition) -> None:
         self.commands.put(lambda: self._end(partition))
 
-    def _begin(self, partition: TopicPartition, made: _Stretch) -> None:
+    def _begin(self, partition: TopicPartition, made: _FetchAttempt) -> None:
         self._end(partition)
         self._to_start[partition] = made
 
     def _end(self, partition: TopicPartition) -> None:
         self._to_start.pop(partition, None)
         self._ends.pop(partition, None)
-        if partition in self._stretches:
+        if partition in self._attempts:
             self._to_stop.add(partition)
 
     # --- the thread ---------------------------------------------------------------------------
@@ -144,13 +144,13 @@ class Fetcher(Worker):
 
     def on_crash(self, error: BaseException) -> None:
         """Report the crash; a new consumer has to be made."""
-        if not self.closing or self._stretches:
+        if not self.closing or self._attempts:
             self._conditions.report("fetch/crash", repr(error), fatal=True)
 
     def step(self) -> None:
         """Apply commands, consume what has come, pass it on."""
         self._apply()
-        some = next(iter(self._stretches), None)
+        some = next(iter(self._attempts), None)
         self._health.probe(self._client, some.topic if some else None)
         if some is None:
             self._client.poll(0)
@@ -176,7 +176,7 @@ class Fetcher(Worker):
         if self._to_stop:
             self._client.incremental_unassign([ClientPartition(*each) for each in self._to_stop])
             for partition in self._to_stop:
-                del self._stretches[partition]
+                del self._attempts[partition]
             self._to_stop.clear()
         if self._to_start:
             for partition, made in self._to_start.items():
@@ -184,17 +184,17 @@ class Fetcher(Worker):
             self._client.incremental_assign(
                 [ClientPartition(*each, made.next) for each, made in self._to_start.items()]
             )
-            self._stretches |= self._to_start
+            self._attempts |= self._to_start
             self._to_start.clear()
 
     # --- which topic it is
 
-    def _reads(self, topic: str, stretch: _Stretch) -> bool:
+    def _reads(self, topic: str, attempt: _FetchAttempt) -> bool:
         """Whether the client reads the topic that this fetch attempt means, as far as both are
         known.
         """
         known = self._identities.get(topic)
-        return known is None or stretch.identity is None or known == stretch.identity
+        return known is None or attempt.identity is None or known == attempt.identity
 
     def _adopted(self, topic: str, before: bytes, now: bytes) -> None:
         """The client moves to another topic of this name; called within a poll.
@@ -207,41 +207,41 @@ class Fetcher(Worker):
             self._identities.pop(topic, None)
             return
         self._identities[topic] = now
-        for partition, stretch in self._stretches.items():
+        for partition, attempt in self._attempts.items():
             if partition.topic != topic:
                 continue
-            if stretch.identity is None:
-                stretch.identity = now if before == NO_IDENTITY else before
-            reads = self._reads(topic, stretch)
-            if reads and stretch.mute and partition not in self._to_stop:
+            if attempt.identity is None:
+                attempt.identity = now if before == NO_IDENTITY else before
+            reads = self._reads(topic, attempt)
+            if reads and attempt.mute and partition not in self._to_stop:
                 self._end(partition)
-                self._to_start[partition] = stretch
-            stretch.mute = stretch.mute or not reads
+                self._to_start[partition] = attempt
+            attempt.mute = attempt.mute or not reads
         self._on_identity(topic, now)
 
     def _deliver(self, messages: list[Message]) -> None:
         """Sort by partition, keep the order within each, and put everything with one wake-up."""
         self._polled = messages
         items: list[MailboxItem] = []
-        open_: dict[TopicPartition, _Stretch] = {}
+        open_: dict[TopicPartition, _FetchAttempt] = {}
         for message in messages:
             partition = TopicPartition(message.topic() or "", _int(message.partition()))
-            stretch = self._stretches.get(partition)
+            attempt = self._attempts.get(partition)
             error = message.error()
             if error is not None:
-                self._on_message_error(partition, stretch, message, error, items)
-            elif stretch is not None and not stretch.mute:
+                self._on_message_error(partition, attempt, message, error, items)
+            elif attempt is not None and not attempt.mute:
                 offset = _int(message.offset())
                 # A session never goes back, whatever the client does after a reconnect.
-                if offset >= stretch.next:
-                    self._add(stretch, offset, message)
-                    open_[partition] = stretch
+                if offset >= attempt.next:
+                    self._add(attempt, offset, message)
+                    open_[partition] = attempt
                     self._ends.pop(partition, None)
         total = size = 0
-        for partition, stretch in open_.items():
-            total += len(stretch.records)
-            size += stretch.size_bytes
-            self._flush(partition, stretch, items)
+        for partition, attempt in open_.items():
+            total += len(attempt.records)
+            size += attempt.size_bytes
+            self._flush(partition, attempt, items)
         if total:
             self._record_bytes = max(size // total, 1)
         if items:
@@ -254,7 +254,7 @@ class Fetcher(Worker):
                 if isinstance(item.event, Fetched | EndReached):
                     self._health.topic_works(item.event.partition.topic)
 
-    def _add(self, stretch: _Stretch, offset: int, message: Message) -> None:
+    def _add(self, attempt: _FetchAttempt, offset: int, message: Message) -> None:
         key, value = message.key(), message.value()
         size = (len(value) if value else 0) + (len(key) if key else 0)
         found = message.headers()
@@ -268,29 +268,29 @@ class Fetcher(Worker):
             timestamp_ms = self._timestamp_ms  # One number for all records of a millisecond.
         else:
             self._timestamp_ms = timestamp_ms
-        stretch.records.append(Record(offset, key, value, headers, timestamp_ms))
-        stretch.size_bytes += size
-        stretch.next = offset + 1
-        stretch.last = message
+        attempt.records.append(Record(offset, key, value, headers, timestamp_ms))
+        attempt.size_bytes += size
+        attempt.next = offset + 1
+        attempt.last = message
 
     def _flush(
-        self, partition: TopicPartition, stretch: _Stretch, items: list[MailboxItem]
+        self, partition: TopicPartition, attempt: _FetchAttempt, items: list[MailboxItem]
     ) -> None:
         """Turn what is collected of a partition into one event for each leader epoch."""
-        if not stretch.records or stretch.last is None:
+        if not attempt.records or attempt.last is None:
             return
         # Epochs only grow: if the last equals the one before the batch, so do those between.
-        epoch = _int(stretch.last.leader_epoch())
-        parts = [(epoch, stretch.records)]
-        if epoch != stretch.epoch:
-            parts = self._by_epoch(partition, stretch.records)
-        size_bytes = stretch.size_bytes // len(stretch.records)
+        epoch = _int(attempt.last.leader_epoch())
+        parts = [(epoch, attempt.records)]
+        if epoch != attempt.epoch:
+            parts = self._by_epoch(partition, attempt.records)
+        size_bytes = attempt.size_bytes // len(attempt.records)
         for epoch, records in parts:
-            event = Fetched(partition, stretch.session, records, leader_epoch=epoch)
-            size = stretch.size_bytes if len(parts) == 1 else size_bytes * len(records)
-            items.append(MailboxItem(event, stretch.number, len(records), size))
-        stretch.epoch = epoch
-        stretch.records, stretch.size_bytes, stretch.last = [], 0, None
+            event = Fetched(partition, attempt.session, records, leader_epoch=epoch)
+            size = attempt.size_bytes if len(parts) == 1 else size_bytes * len(records)
+            items.append(MailboxItem(event, attempt.number, len(records), size))
+        attempt.epoch = epoch
+        attempt.records, attempt.size_bytes, attempt.last = [], 0, None
 
     def _by_epoch(
         self, partition: TopicPartition, records: list[Record]
@@ -309,26 +309,26 @@ class Fetcher(Worker):
     def _on_message_error(
         self,
         partition: TopicPartition,
-        stretch: _Stretch | None,
+        attempt: _FetchAttempt | None,
         message: Message,
         error: KafkaError,
         items: list[MailboxItem],
     ) -> None:
         code = error.code()
         if code == END_OF_PARTITION or code in OUT_OF_RANGE:
-            if stretch is None or stretch.mute:
+            if attempt is None or attempt.mute:
                 return
-            self._flush(partition, stretch, items)
+            self._flush(partition, attempt, items)
             if code == END_OF_PARTITION:
-                end = max(_int(message.offset()), stretch.next)
-                stretch.next = end
+                end = max(_int(message.offset()), attempt.next)
+                attempt.next = end
                 if not self._ends:
                     self._ends_since_s = monotonic()
-                reached = EndReached(partition, stretch.session, end)
-                self._ends[partition] = MailboxItem(reached, stretch.number)
+                reached = EndReached(partition, attempt.session, end)
+                self._ends[partition] = MailboxItem(reached, attempt.number)
             else:
                 self._end(partition)
-                self._on_out_of_range(partition, stretch.number, stretch.next, error.str())
+                self._on_out_of_range(partition, attempt.number, attempt.next, error.str())
         elif partition.topic:
             self._health.on_topic_error(partition.topic, error)
         else:

@@ -12,10 +12,10 @@ from ackd.ports import ConsumerEvent
 
 @dataclass(slots=True)
 class MailboxItem:
-    """An event on its way. `stretch`: the fetch attempt that it belongs to, None = none."""
+    """An event on its way. `attempt`: the fetch attempt that it belongs to, None = none."""
 
     event: ConsumerEvent
-    stretch: int | None = None
+    attempt: int | None = None
     records: int = 0
     size_bytes: int = 0
 

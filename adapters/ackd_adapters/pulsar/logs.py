@@ -121,8 +121,8 @@ class Logs:
             known = self._tables.get(partition)
         if known is not None:
             log = self.log(partition)
-            grown = known.extended(log)
-            if not grown.to_write(known):
+            extended = known.extended(log)
+            if not extended.to_write(known):
                 return known, log
         return self.read(partition)
 

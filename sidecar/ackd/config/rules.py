@@ -151,12 +151,12 @@ def _peers(settings: Settings, reader: SettingsReader) -> None:
             reader.mistake(at, problem, value=shown(peers.listen))
         return
     to: Path = ("peers", "advertise")
-    told = _parsed(reader, to, peers.advertise, parse_advertised)
-    if told is None or listen is None:
+    address = _parsed(reader, to, peers.advertise, parse_advertised)
+    if address is None or listen is None:
         return
-    if everywhere(told):
+    if everywhere(address):
         reader.mistake(to, "nobody can connect to every address", value=shown(peers.advertise))
-    elif told.local and not listen.local and len(missing) == len(TLS_FILES):
+    elif address.local and not listen.local and len(missing) == len(TLS_FILES):
         problem = "others on this machine connect without TLS, which `peers.listen` can't have"
         reader.mistake(to, problem, value=shown(peers.advertise))
 

@@ -31,8 +31,8 @@ class Backoff:
     def delay_ms(self, failures: int, random: Callable[[], float] = middle) -> int:
         """The wait after this many failures in a row (1 = the first). `random` returns 0 to 1."""
         try:
-            grown_ms = self.base_ms * self.factor ** max(failures - 1, 0)
+            full_ms = self.base_ms * self.factor ** max(failures - 1, 0)
         except OverflowError:
-            grown_ms = self.ceiling_ms
+            full_ms = self.ceiling_ms
         spread = 1 + self.jitter * (2 * random() - 1)
-        return int(min(grown_ms, self.ceiling_ms) * spread)
+        return int(min(full_ms, self.ceiling_ms) * spread)

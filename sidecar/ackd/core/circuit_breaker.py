@@ -16,7 +16,7 @@ PARTS = 10
 """The window of `share` moves in steps of a tenth."""
 SHARE_LEAST = 10
 """With fewer outcomes than this in the window, `share` does not open the breaker."""
-GROWTH = 1.5
+WAIT_FACTOR = 1.5
 FACTOR_MAX = 10
 
 
@@ -92,7 +92,7 @@ class BreakerState:
 
     def _wait(self, rules: BreakerRules, now_ms: int) -> None:
         self._waits += 1
-        trials = Backoff(rules.trial_ms, rules.trial_ms * FACTOR_MAX, GROWTH)
+        trials = Backoff(rules.trial_ms, rules.trial_ms * FACTOR_MAX, WAIT_FACTOR)
         self.next_ms = now_ms + trials.delay_ms(self._waits)
 
     def release(self) -> bool:

@@ -30,7 +30,7 @@ class Ask(NamedTuple):
     ledger: int
 
 
-class SeenEntry(NamedTuple):
+class DedupEntry(NamedTuple):
     """A key and when its message was acked, by the store's clock."""
 
     key: bytes
@@ -82,7 +82,9 @@ class DedupWindow:
             self.since[ledger] = known
         return known[1]
 
-    def remember(self, window_ms: int, most: int, entries: Sequence[SeenEntry], now_ms: int) -> int:
+    def remember(
+        self, window_ms: int, most: int, entries: Sequence[DedupEntry], now_ms: int
+    ) -> int:
         """Keep entries and return how many fitted. The oldest parts of the window are dropped
         to make room.
         """

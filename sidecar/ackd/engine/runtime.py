@@ -427,10 +427,10 @@ class Runtime:
         """
         return await self._drain.end_held()
 
-    def gate(self, why: str | None) -> None:
+    def pause_unhealthy(self, why: str | None) -> None:
         """Deliver nothing while the application is unhealthy, for this reason; None: go on."""
         for control in self._by_name.controls.values():
-            control.gate(why)
+            control.pause_unhealthy(why)
 
     # --- operators
 

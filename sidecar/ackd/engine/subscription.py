@@ -253,7 +253,7 @@ class Subscription:
             self.ownership.leader_epochs,
             self.copy_filter,
             self._hand_over,
-            self.timers.stir,
+            self.timers.wake_if_idle,
         )
         if isinstance(state.consumer, BrokerSideAcks):
             flow = BrokerAckFlow(
@@ -527,8 +527,8 @@ def _effects(of: Subscription) -> Mapping[type[Effect], EffectHandler]:
 def _offer(of: Subscription, by_name: PartsByName, look: LeaseLook) -> None:
     """Put the parts that others work with of a subscription into their tables."""
     name, state, context, partitions = of.name, of.state, of.context, of.partitions
-    growth, drift = of.ownership.growth, of.membership.drift
-    limits = DeliveryLimits(state, context, partitions, of.control, growth, of.dispatcher)
+    increase, drift = of.ownership.increase, of.membership.drift
+    limits = DeliveryLimits(state, context, partitions, of.control, increase, of.dispatcher)
     by_name.partitions[name] = partitions
     by_name.dispatchers[name] = of.dispatcher
     sharing = of.sharing
@@ -561,7 +561,7 @@ def _offer(of: Subscription, by_name: PartsByName, look: LeaseLook) -> None:
     )
     by_name.lags[name] = Lag(state, context, partitions, of.topics, of.membership)
     by_name.readiness[name] = SubscriptionReadiness(
-        state, partitions, of.membership, drift, of.control, growth, of.retry_topic
+        state, partitions, of.membership, drift, of.control, increase, of.retry_topic
     )
     by_name.gauges[name] = SubscriptionGauges(
         state,

@@ -45,7 +45,7 @@ from ackd.ports.events import (
     TopicReplaced,
 )
 from ackd.ports.operator import Groups, TopicLook
-from ackd.ports.outbox import Outboxes, SeenKeys
+from ackd.ports.outbox import DedupKeys, Outboxes
 from ackd.ports.peers import PeerLink, PeerNetwork, PeerUser
 from ackd.ports.store import Member, Members, Store
 from ackd.ports.transactions import SeesTransactions
@@ -67,6 +67,7 @@ __all__ = [
     "ConsumerSpec",
     "DeadLetterOrigins",
     "DeadOrigin",
+    "DedupKeys",
     "Delay",
     "Done",
     "EndReached",
@@ -89,7 +90,6 @@ __all__ = [
     "PublishResult",
     "Record",
     "Revoked",
-    "SeenKeys",
     "SeesTransactions",
     "SeesTruncation",
     "StartPolicy",

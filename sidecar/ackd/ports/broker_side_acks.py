@@ -36,7 +36,7 @@ class BrokerSideAcks(Protocol):
 class Places(Protocol):
     """Remembers, in the store, the first place of messages that come again under another one."""
 
-    async def intern(
+    async def assign(
         self,
         subscription: str,
         topic_id: bytes,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ackd.core.dedup_window import Ask, SeenEntry
+from ackd.core.dedup_window import Ask, DedupEntry
 from ackd.core.outbox import (
     Bounds,
     EnqueueRequest,
@@ -63,7 +63,7 @@ class Outboxes(Protocol):
         """Send a failed message again. False: it has not failed."""
 
 
-class SeenKeys(Protocol):
+class DedupKeys(Protocol):
     """Deduplication keys that were acked, by subscription; see `ackd.core.dedup_window`."""
 
     async def seen(
@@ -76,6 +76,6 @@ class SeenKeys(Protocol):
         """Tell for each key whether its message is a repeat."""
 
     async def remember(
-        self, subscription: str, window_ms: int, most: int, entries: Sequence[SeenEntry]
+        self, subscription: str, window_ms: int, most: int, entries: Sequence[DedupEntry]
     ) -> int:
         """Keep entries and return how many fitted."""

@@ -11,7 +11,7 @@ from ackd.core.rate_bucket import TokensTaken
 from ackd.core.record.protocol import MessageTexts, Open, RecordCall, RecordReply, Snapshot
 from ackd.ports.broker_side_acks import Places
 from ackd.ports.condition import Condition
-from ackd.ports.outbox import Outboxes, SeenKeys
+from ackd.ports.outbox import DedupKeys, Outboxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Store(Protocol):
         """The outboxes of all brokers."""
 
     @property
-    def seen_keys(self) -> SeenKeys:
+    def dedup_keys(self) -> DedupKeys:
         """The deduplication keys of acked messages."""
 
     @property

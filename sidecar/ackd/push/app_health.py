@@ -19,7 +19,7 @@ WAITING = "the application is not well yet"
 class Gated(Protocol):
     """What the health check pauses: the engine."""
 
-    def gate(self, why: str | None) -> None:
+    def pause_unhealthy(self, why: str | None) -> None:
         """Deliver nothing, for this reason; None: deliver again."""
 
     async def end_held(self) -> int:
@@ -37,7 +37,7 @@ class AppHealth:
 
     async def run(self) -> None:
         """Ask at intervals, until cancelled."""
-        self._engine.gate(WAITING)
+        self._engine.pause_unhealthy(WAITING)
         timeout = aiohttp.ClientTimeout(total=self._settings.health_timeout_ms / 1000)
         async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
             while True:
@@ -51,7 +51,7 @@ class AppHealth:
             if not self.well:
                 self.well = True
                 LOG.info("the application passes its health check: ackd delivers")
-                self._engine.gate(None)
+                self._engine.pause_unhealthy(None)
             return
         self._failures += 1
         if not self.well or not (gone or self._failures >= self._settings.health_failures):
@@ -61,7 +61,7 @@ class AppHealth:
             "the application fails its health check, ackd delivers nothing: %s",
             why,
         )
-        self._engine.gate(f"the application is not well: {why}")
+        self._engine.pause_unhealthy(f"the application is not well: {why}")
         if gone and self._settings.down_leases == "retry":
             await self._end()
 

@@ -13,7 +13,7 @@ from ackd.config.subscription import SubscriptionSettings
 from ackd.errors import AckdError, DrainingError
 from ackd.push.answer import PushVerdict
 from ackd.push.call import Failed, PushClient, PushFailure
-from ackd.push.gate import Gate
+from ackd.push.call_limit import CallLimit
 from ackd.push.push_delivery import PushDelivery, paused_by
 from ackd.telemetry.metrics import Metrics
 
@@ -47,7 +47,7 @@ class Pusher:
         self._metrics = metrics
         self._client = PushClient(self._push.url)
         self._delivery = PushDelivery(name, settings, engine, metrics, self._client, secrets)
-        self._gate = Gate(self._push.concurrency, self._push.trial_ms / 1000)
+        self._calls = CallLimit(self._push.concurrency, self._push.trial_ms / 1000)
         self._now = asyncio.get_running_loop().time
         self._running = 0
         self._changed = asyncio.Event()
@@ -87,7 +87,7 @@ class Pusher:
         if not self._out:
             self._tell(None)  # a pause is over; its end may have passed in the receive before
         received = await self._receive(room)
-        if received.messages and (self._gate.broken or self._gate.wait_s(self._now())):
+        if received.messages and (self._calls.broken or self._calls.wait_s(self._now())):
             await self._give_up(received)
             return []
         if self._push.mode == "batch":
@@ -96,7 +96,7 @@ class Pusher:
 
     def _room(self) -> int:
         """Return how many messages to ask for now."""
-        calls = 0 if self._gate.wait_s(self._now()) else self._gate.limit - self._running
+        calls = 0 if self._calls.wait_s(self._now()) else self._calls.limit - self._running
         batch = self._push.batch_max if self._push.mode == "batch" else 1
         kept = self._push.kept_max - self._delivery.kept.count() - self._running * batch
         if calls <= 0:
@@ -105,8 +105,8 @@ class Pusher:
 
     async def _until_room(self) -> None:
         """Wait until a call or a kept lease ends, or a pause is over."""
-        wait_s = self._gate.wait_s(self._now())
-        if not wait_s and self._gate.limit > self._running:
+        wait_s = self._calls.wait_s(self._now())
+        if not wait_s and self._calls.limit > self._running:
             await self._delivery.kept.wait(PAUSE_S)
             return
         self._changed.clear()
@@ -156,7 +156,7 @@ class Pusher:
 
     def _learn(self, result: PushVerdict | PushFailure) -> None:
         """Report the result to the gate, the metrics and the log."""
-        gate, now_s = self._gate, self._now()
+        call_limit, now_s = self._calls, self._now()
         if isinstance(result, PushFailure) and result.how is Failed.UNREACHABLE:
             self._nobody_there(result.detail)
             return
@@ -164,10 +164,10 @@ class Pusher:
         if isinstance(result, PushFailure):
             return
         if result.pause_ms:
-            gate.slow_down(now_s, result.pause_ms / 1000)
+            call_limit.slow_down(now_s, result.pause_ms / 1000)
             self._tell(paused_by(result))
         else:
-            gate.worked()
+            call_limit.worked()
 
     def _tell(self, why: str | None) -> None:
         if why != self._reported:
@@ -180,10 +180,10 @@ class Pusher:
         """While the application is unreachable, try a connection from time to time; then make one
         call.
         """
-        while self._gate.broken and not self._draining:
-            await self._sleep(self._gate.next_trial_s())
+        while self._calls.broken and not self._draining:
+            await self._sleep(self._calls.next_trial_s())
             if await self._client.there():
-                self._gate.reachable()
+                self._calls.reachable()
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep; a drain ends it early."""
@@ -197,7 +197,7 @@ class Pusher:
             pass
 
     def _nobody_there(self, detail: str) -> None:
-        if self._gate.unreachable(self._now()) and not self._out:
+        if self._calls.unreachable(self._now()) and not self._out:
             self._out = True
             LOG.warning("%s: push stops, the application can't be reached: %s", self._name, detail)
             self._metrics.push_breaker_open.at(self._name).set(1)

@@ -88,7 +88,7 @@ for item = 0, count - 1 do
   end
 end
 
--- --- free chunks of slots whose offsets are all finished (`maintenance.tidy`)
+-- --- free chunks of slots whose offsets are all finished (`maintenance.free_full_chunks`)
 local full = {}
 for c, page in pairs(filled) do
   if not page.dead then

@@ -10,7 +10,7 @@ from ackd.core.ids import LedgerKey
 from ackd.core.rate_bucket import TokensTaken
 from ackd.core.record.protocol import MessageTexts, Open, RecordCall, RecordReply, Snapshot
 from ackd.errors import StoreDataError, StoreError, StoreUnknownError
-from ackd.ports import Condition, Members, Outboxes, Places, SeenKeys, Store
+from ackd.ports import Condition, DedupKeys, Members, Outboxes, Places, Store
 from ackd.telemetry.metrics import Metrics
 
 
@@ -125,8 +125,8 @@ class MeasuredStore:
         return self._store.outboxes
 
     @property
-    def seen_keys(self) -> SeenKeys:
-        return self._store.seen_keys
+    def dedup_keys(self) -> DedupKeys:
+        return self._store.dedup_keys
 
     @property
     def places(self) -> Places:

@@ -25,7 +25,7 @@ from ackd.core.record.protocol import (
 )
 from ackd.core.record.state import LAYOUT, PartitionRecord
 from ackd.ports import AssignedPlace, Condition, Member, Members
-from ackd.store.memory_outbox import MemoryOutboxes, MemorySeenKeys
+from ackd.store.memory_outbox import MemoryDedupKeys, MemoryOutboxes
 from ackd.store.places import MemoryPlaces
 
 FORGET_MS = 3_600_000
@@ -82,8 +82,8 @@ class MemoryStore:
         return MemoryOutboxes(self.data.outboxes, self._now_us, self._run)
 
     @property
-    def seen_keys(self) -> MemorySeenKeys:
-        return MemorySeenKeys(self.data.seen, self._now_us)
+    def dedup_keys(self) -> MemoryDedupKeys:
+        return MemoryDedupKeys(self.data.seen, self._now_us)
 
     @property
     def places(self) -> MemoryPlaces:

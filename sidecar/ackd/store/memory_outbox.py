@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ackd.core.dedup_window import Ask, DedupWindow, SeenEntry
+from ackd.core.dedup_window import Ask, DedupEntry, DedupWindow
 from ackd.core.outbox import (
     Bounds,
     EnqueueRequest,
@@ -71,8 +71,8 @@ class MemoryOutboxes:
         return outbox.again(number, now_ms)
 
 
-class MemorySeenKeys:
-    """`ackd.ports.SeenKeys`: one `DedupWindow` for each subscription."""
+class MemoryDedupKeys:
+    """`ackd.ports.DedupKeys`: one `DedupWindow` for each subscription."""
 
     def __init__(self, seen: dict[str, DedupWindow], now_us: Callable[[], int]) -> None:
         self._seen = seen
@@ -92,7 +92,7 @@ class MemorySeenKeys:
         return seen.look(window_ms, ledgers, asks, now_ms)
 
     async def remember(
-        self, subscription: str, window_ms: int, most: int, entries: Sequence[SeenEntry]
+        self, subscription: str, window_ms: int, most: int, entries: Sequence[DedupEntry]
     ) -> int:
         seen, now_ms = self._of(subscription)
         return seen.remember(window_ms, most, entries, now_ms)

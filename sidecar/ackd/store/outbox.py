@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from struct import Struct
 from typing import Any
 
-from ackd.core.dedup_window import Ask, SeenEntry
+from ackd.core.dedup_window import Ask, DedupEntry
 from ackd.core.outbox import (
     Bounds,
     EnqueueRequest,
@@ -29,7 +29,7 @@ Run = Callable[[str, Script, Sequence[Word]], Awaitable[Any]]
 _ASK = Struct(">16s8sH")
 _TIME = Struct(">Q")
 _TIME_BYTES = 6
-_PARCEL_WORDS = 4
+_TAKEN_WORDS = 4
 _LOAD_WORDS = 8
 _RESULT_WORDS = 3
 
@@ -69,7 +69,7 @@ class RedisOutboxes:
             TakenMessage(
                 int(words[at]), _whole(words[at + 1]), words[at + 2] == b"1", words[at + 3]
             )
-            for at in range(0, len(words), _PARCEL_WORDS)
+            for at in range(0, len(words), _TAKEN_WORDS)
         ]
         now_ms, next_ms, waiting, due, failed, size = map(_whole, numbers)
         return TakeResult(
@@ -99,8 +99,8 @@ class RedisOutboxes:
         return bool(await self._ask(name, "again", number) == b"1")
 
 
-class RedisSeenKeys:
-    """`ackd.ports.SeenKeys` on a server. Each method is one script call for all keys."""
+class RedisDedupKeys:
+    """`ackd.ports.DedupKeys` on a server. Each method is one script call for all keys."""
 
     def __init__(self, keys: Keys, run: Run) -> None:
         self._keys = keys
@@ -121,7 +121,7 @@ class RedisSeenKeys:
         return [each == ord("1") for each in answer]
 
     async def remember(
-        self, subscription: str, window_ms: int, most: int, entries: Sequence[SeenEntry]
+        self, subscription: str, window_ms: int, most: int, entries: Sequence[DedupEntry]
     ) -> int:
         words = (
             key + origin + _TIME.pack(acked_ms)[-_TIME_BYTES:] for key, origin, acked_ms in entries

@@ -21,7 +21,7 @@ class RedisPlaces:
         self._keys = keys
         self._run = run
 
-    async def intern(
+    async def assign(
         self,
         subscription: str,
         topic_id: bytes,
@@ -60,7 +60,7 @@ class MemoryPlaces:
         self._known = known
         self._now_us = now_us
 
-    async def intern(
+    async def assign(
         self,
         subscription: str,
         topic_id: bytes,

@@ -33,7 +33,7 @@ from ackd.store.exchange import Answer, Command
 from ackd.store.flusher import PartlyError
 from ackd.store.keys import Keys
 from ackd.store.nodes import ElsewhereError, Node, Topology
-from ackd.store.outbox import RedisOutboxes, RedisSeenKeys
+from ackd.store.outbox import RedisDedupKeys, RedisOutboxes
 from ackd.store.places import RedisPlaces
 from ackd.store.scripts import APPLY, MEMBERS, OPEN
 from ackd.store.server_calls import TRIES, ServerCalls
@@ -71,7 +71,7 @@ class RedisStore:
         self._calls = calls = ServerCalls(topology, barrier)
         self._values = SmallValues(keys, calls)
         self.outboxes = RedisOutboxes(keys, calls.run_script)
-        self.seen_keys = RedisSeenKeys(keys, calls.run_script)
+        self.dedup_keys = RedisDedupKeys(keys, calls.run_script)
         self.places = RedisPlaces(keys, calls.run_script)
         self._supervisor = supervisor
         self._conditions: list[Condition] = []

@@ -94,7 +94,7 @@ class TraceFiles:
                 self._publish(path.name[1:])
             else:
                 path.unlink()
-        self._tidy(0)
+        self._delete_oldest(0)
         return len(left)
 
     def write(self, member: bytes, now_ms: int) -> None:
@@ -126,7 +126,7 @@ class TraceFiles:
         with file:
             os.fsync(file.fileno())
         self._publish(self._name)
-        self._tidy(0)
+        self._delete_oldest(0)
 
     def _open(self, now_ms: int) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ class TraceFiles:
         finally:
             os.close(descriptor)
 
-    def _tidy(self, extra: int) -> None:
+    def _delete_oldest(self, extra: int) -> None:
         """Delete the oldest files while they exceed the bound; a file may be just full when it is
         closed.
         """

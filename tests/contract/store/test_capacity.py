@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from ackd.core.dedup_window import SeenEntry
+from ackd.core.dedup_window import DedupEntry
 from ackd.core.origin import Origin
 from ackd.core.outbox import (
     Bounds,
@@ -165,10 +165,10 @@ async def business_key(store: Store) -> float:
     now_ms = (await store.heartbeat(name, "a", 1, (), "")).now_ms
     for start in range(0, COUNT, CALL):
         entries = [
-            SeenEntry(n.to_bytes(16, "big"), n.to_bytes(8, "big"), now_ms)
+            DedupEntry(n.to_bytes(16, "big"), n.to_bytes(8, "big"), now_ms)
             for n in range(start, start + CALL)
         ]
-        assert await store.seen_keys.remember(name, 3_600_000, COUNT, entries) == CALL
+        assert await store.dedup_keys.remember(name, 3_600_000, COUNT, entries) == CALL
     (each,) = [e for e in await Survey(store).everything() if e.name == f"seen:{name}"]
     return each.size / COUNT
 

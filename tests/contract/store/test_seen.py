@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from ackd.core.dedup_window import Ask, SeenEntry
+from ackd.core.dedup_window import Ask, DedupEntry
 from ackd.ports import Store
 from tests.support.wait import wait_until_async
 
@@ -30,10 +30,10 @@ async def now_ms(store: Store) -> int:
 
 
 async def test_only_another_message_of_the_window_is_a_repeat(store: Store) -> None:
-    seen, name, at_ms = store.seen_keys, f"seen-{uuid4()}", await now_ms(store)
+    seen, name, at_ms = store.dedup_keys, f"seen-{uuid4()}", await now_ms(store)
     entries = [
-        SeenEntry(key("a"), origin(1), at_ms),
-        SeenEntry(key("b"), origin(2), at_ms - WINDOW_MS),
+        DedupEntry(key("a"), origin(1), at_ms),
+        DedupEntry(key("b"), origin(2), at_ms - WINDOW_MS),
     ]
     assert await seen.remember(name, WINDOW_MS, 100, entries) == 2
     asks = [
@@ -49,26 +49,26 @@ async def test_only_another_message_of_the_window_is_a_repeat(store: Store) -> N
 
 
 async def test_after_a_reset_nothing_of_before_counts(store: Store) -> None:
-    seen, name, at_ms = store.seen_keys, f"seen-{uuid4()}", await now_ms(store)
+    seen, name, at_ms = store.dedup_keys, f"seen-{uuid4()}", await now_ms(store)
     ask = [Ask(key("a"), origin(9), 0)]
     assert await seen.seen(name, WINDOW_MS, [(ONE, 3)], ask) == [False]
     # Acked by a clock that runs ahead, all before the reset.
-    await seen.remember(name, WINDOW_MS, 100, [SeenEntry(key("a"), origin(1), at_ms + 5_000)])
+    await seen.remember(name, WINDOW_MS, 100, [DedupEntry(key("a"), origin(1), at_ms + 5_000)])
     assert await seen.seen(name, WINDOW_MS, [(ONE, 3)], ask) == [True]
     assert await seen.seen(name, WINDOW_MS, [(ONE, 4)], ask) == [False]
     assert await seen.seen(name, WINDOW_MS, [(TWO, 0)], ask) == [True], "no reset of that one"
-    await seen.remember(name, WINDOW_MS, 100, [SeenEntry(key("a"), origin(2), at_ms + 5_001)])
+    await seen.remember(name, WINDOW_MS, 100, [DedupEntry(key("a"), origin(2), at_ms + 5_001)])
     assert await seen.seen(name, WINDOW_MS, [(ONE, 4)], ask) == [True]
     assert await seen.seen(name, WINDOW_MS, [(ONE, 2)], ask) == [False], "a rollback of the record"
 
 
 async def test_entries_have_a_bound_and_the_oldest_make_room(store: Store) -> None:
-    seen, name, at_ms = store.seen_keys, f"seen-{uuid4()}", await now_ms(store)
+    seen, name, at_ms = store.dedup_keys, f"seen-{uuid4()}", await now_ms(store)
     # Each eighth of so short a window is a generation of its own.
     window_ms = 4_000
-    first = [SeenEntry(key(f"first-{n}"), origin(n), at_ms) for n in range(6)]
+    first = [DedupEntry(key(f"first-{n}"), origin(n), at_ms) for n in range(6)]
     assert await seen.remember(name, window_ms, 10, first) == 6
-    many = [SeenEntry(key(f"many-{n}"), origin(n), at_ms) for n in range(9)]
+    many = [DedupEntry(key(f"many-{n}"), origin(n), at_ms) for n in range(9)]
 
     async def room() -> bool:
         return await seen.remember(name, window_ms, 10, many) == 9

@@ -367,7 +367,7 @@ async def test_a_group_with_members_is_not_adopted_and_a_strange_commit_is_told(
     await runtime.stop()
     await place.plain(place.count)  # an old instance that somebody forgot: to the end
     plan = await place.adopt(do=False)
-    moved = [each for each in plan.partitions if each.foreign]
+    moved = [each for each in plan.partitions if each.external]
     assert {each.why for each in moved} == {"a strange commit moves the group, as a reset does"}
     skipped = sum(each.skipped for each in plan.partitions)
     assert skipped == place.count - 30 - 40

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ackd.core.ledger.claims import BEHIND_AGAIN_MS, IN_LINE_MS
+from ackd.core.ledger.claims import BEHIND_AGAIN_MS, IN_QUEUE_MS
 from ackd.core.ledger.effects import Claim, LeaveKeyQueue, SendBack
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.order import PARTITION, OrderPosition, key_hash
@@ -218,7 +218,7 @@ def test_who_is_behind_a_copy_that_is_elsewhere_asks_again_soon_and_others_late(
     claimed(ledger, 0, Outcome.BEHIND, State.MOVING)
     assert ledger.tick(T0_MS + BEHIND_AGAIN_MS) == 1
     assert ledger.drain() == [Claim(0)]
-    assert ledger.tick(T0_MS + IN_LINE_MS) == 1
+    assert ledger.tick(T0_MS + IN_QUEUE_MS) == 1
     assert ledger.drain() == [Claim(1)]
 
 
@@ -237,14 +237,14 @@ def test_a_line_in_another_order_than_its_copies_comes_to_its_end() -> None:
     ledger.tick(T0_MS)
     ledger.intake.fetched(1, [Body(0, rank=5), Body(1, rank=7)])
     claimed(ledger, 0, Outcome.BEHIND, State.MOVING)
-    ledger.tick(T0_MS + IN_LINE_MS)
+    ledger.tick(T0_MS + IN_QUEUE_MS)
     assert Claim(1) in ledger.drain()
     claimed(ledger, 1, Outcome.DONE, State.WAITING)
     lease(ledger, 1)
     ledger.settled(1, Outcome.ACKED, 9, 0, T0_MS, T0_MS)
     assert ledger.drain() == [LeaveKeyQueue(1, "origin record of 7")]
     claimed(ledger, 0, Outcome.BEHIND, State.MOVING)
-    ledger.tick(T0_MS + IN_LINE_MS + BEHIND_AGAIN_MS)
+    ledger.tick(T0_MS + IN_QUEUE_MS + BEHIND_AGAIN_MS)
     assert ledger.drain() == [Claim(0)]
 
 

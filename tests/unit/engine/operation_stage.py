@@ -25,7 +25,7 @@ from tests.unit.engine.retry_stage import RETRY_ID, RETRY_TOPIC
 from tests.unit.engine.scripted import ScriptedBroker
 from tests.unit.engine.world import NAME, TestConsumer, World
 
-DEAD_TOPIC = "ackd.dead.work"
+DEAD_LETTER_TOPIC = "ackd.dead.work"
 DEAD_ID = bytes(range(32, 48))
 Logs = dict[TopicPartition, list[Record]]
 
@@ -64,7 +64,7 @@ class LogBroker(ScriptedBroker):
         super().__init__()
         self.logs: Logs = {}
         self.topics = {
-            DEAD_TOPIC: TopicInfo(DEAD_TOPIC, DEAD_ID, 1),
+            DEAD_LETTER_TOPIC: TopicInfo(DEAD_LETTER_TOPIC, DEAD_ID, 1),
             RETRY_TOPIC: TopicInfo(RETRY_TOPIC, RETRY_ID, 1),
         }
         self.away = False

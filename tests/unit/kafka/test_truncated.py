@@ -46,8 +46,8 @@ async def test_r1_a_truncation_is_told_until_it_is_over(
     spec = ConsumerSpec("work", ("orders",), "work-1")
     consumer = KafkaConsumer(KafkaOptions(bootstrap_servers="127.0.0.1:1"), spec, Admin())
     sessions = {each: consumer.fetch_from(each, 100) for each in (TP, OTHER)}
-    for stretch, each in enumerate((TP, OTHER), start=1):
-        consumer._ask_range(each, stretch, 100, DETAIL)
+    for attempt, each in enumerate((TP, OTHER), start=1):
+        consumer._ask_range(each, attempt, 100, DETAIL)
     async with asyncio.timeout(10):
         events = [*await consumer.events()]
         while len(events) < 4:

@@ -22,7 +22,7 @@ from ackd.push.answer import (
     judge,
     judge_items,
 )
-from ackd.push.gate import Gate
+from ackd.push.call_limit import CallLimit
 from ackd.push.signature import read_secrets
 
 NOW = datetime(2026, 11, 21, 15, 0, tzinfo=UTC)
@@ -111,7 +111,7 @@ def test_items_of_others_do_not_count_and_missing_ones_are_retried() -> None:
 
 
 def test_gate_halves_under_pressure_and_recovers_one_by_one() -> None:
-    gate = Gate(8, 1.0)
+    gate = CallLimit(8, 1.0)
     gate.slow_down(100.0, 5.0)
     gate.slow_down(100.5, 5.0)  # was under way together with the first
     assert gate.limit == 4
@@ -126,7 +126,7 @@ def test_gate_halves_under_pressure_and_recovers_one_by_one() -> None:
 
 
 def test_trials_grow_apart_up_to_a_bound_and_start_again() -> None:
-    gate = Gate(4, 1.0)
+    gate = CallLimit(4, 1.0)
     assert gate.unreachable(1.0)
     assert not gate.unreachable(2.0)
     pauses = [gate.next_trial_s() for _ in range(12)]

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class AdoptedPartition:
     """What would happen to one partition.
 
-    `committed`: the group's position, -1 if it has none. `foreign`: an external client committed
+    `committed`: the group's position, -1 if it has none. `external`: an external client committed
     it. `record`: the watermark of the store's record, -1 without a record. `start`: the first
     offset that ackd delivers. `to_come` counts the offsets from `start` to the end of the log,
     `passed_over` those in the log before `start`. An existing record has `again` of the former as
@@ -43,7 +43,7 @@ class AdoptedPartition:
     topic: str
     partition: int
     committed: int
-    foreign: bool
+    external: bool
     record: int
     log_start: int
     log_end: int
@@ -123,8 +123,8 @@ async def _place(
     record = parts.records.get(key)
     watermark = -1 if record is None else record.watermark
     start, why = await _start(parts, tp, found.committed.offset, first, end, new=new)
-    foreign = found.foreign and watermark not in (-1, committed.offset)
-    if foreign:
+    external = found.external and watermark not in (-1, committed.offset)
+    if external:
         if parts.settings.external_commit == "refuse":
             start, why = watermark, "the store's record; the strange commit is undone"
         else:
@@ -135,7 +135,7 @@ async def _place(
         topic=tp.topic,
         partition=tp.partition,
         committed=found.committed.offset,
-        foreign=foreign,
+        external=external,
         record=watermark,
         log_start=first,
         log_end=end,
@@ -145,7 +145,7 @@ async def _place(
     place.to_come = end - max(start, first)
     place.passed_over = max(min(start, end) - first, 0)
     place.expired = max(first - start, 0)
-    if foreign:
+    if external:
         place.again = max(watermark - start, 0)
         place.skipped = max(start - watermark, 0)
     return place

@@ -23,7 +23,7 @@ CLAIM_AGAIN_MS = 5_000
 been acked or released."""
 BEHIND_AGAIN_MS = 1_000
 """When to claim again if the copy must wait for an earlier one that another owner has."""
-IN_LINE_MS = 60_000
+IN_QUEUE_MS = 60_000
 """When to claim again, at the latest, if the copy must wait for an earlier one of this partition.
 The end of that one triggers the claim sooner."""
 
@@ -55,7 +55,7 @@ class ClaimTracker(Generic[B]):
         if order is None or order.first(offset):
             self._entries.effects.append(Claim(offset))
         else:
-            self._claim_at(offset, self._entries.clock.ticked_ms + IN_LINE_MS)
+            self._claim_at(offset, self._entries.clock.ticked_ms + IN_QUEUE_MS)
 
     def fetched_again(self, body: B) -> None:
         """A finished copy was fetched: remove it from its key queue, as nobody else may do so."""

@@ -120,7 +120,7 @@ class Intake(Generic[B]):
         """Take a body: a fetched one, or one kept from `before` the record was read again."""
         entries, life, order = self._entries, self._life, self._life.order
         if order is not None:
-            order.line_up(record)
+            order.enqueue(record)
         entry = entries.by_offset.get(offset)
         if entry is None:
             entry = entries.by_offset[offset] = Entry(record)

@@ -163,8 +163,8 @@ class Ledger(Generic[B]):
         Waiting retry copies don't count: the first of them may be stored behind the others, and a
         fetch that waits for them would wait forever.
         """
-        in_line = 0 if self.order is None or self.claims is not None else self.order.behind
-        return len(self._entries.ready) + in_line
+        in_order = 0 if self.order is None or self.claims is not None else self.order.behind
+        return len(self._entries.ready) + in_order
 
     @property
     def must_fetch(self) -> bool:

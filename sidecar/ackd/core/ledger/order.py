@@ -84,7 +84,7 @@ class KeyOrder(Generic[B]):
             if entry.body is not None and offset in places
         ]
 
-    def line_up(self, body: B) -> None:
+    def enqueue(self, body: B) -> None:
         """Give a fetched message its place."""
         place = self.place_of(body)
         if place is not None:

@@ -153,7 +153,7 @@ def apply(record: PartitionRecord, call: RecordCall, now_us: int, run: str) -> R
     fences, before = Fences(record, now_us), (record.epoch, record.watermark, record.fence)
     results = [_decide(record, op, now_ms, fences) for op in call.ops]
     _check(record, *before)
-    maintenance.tidy(record)
+    maintenance.free_full_chunks(record)
     dropped = record.texts.decided(call, results)
     if call.ops:
         record.version += 1

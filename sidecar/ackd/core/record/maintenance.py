@@ -180,7 +180,7 @@ def _new_epoch(record: PartitionRecord, watermark: int) -> None:
     record.listed.clear()
 
 
-def tidy(record: PartitionRecord) -> None:
+def free_full_chunks(record: PartitionRecord) -> None:
     """Free slots of which all 2^8 offsets are finished, as the store does at the end of a call.
 
     So a finished message above a stuck head costs only its bit.

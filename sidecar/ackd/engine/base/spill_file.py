@@ -175,7 +175,7 @@ class FileSpill:
         if self._live + size > self._bytes_max:
             return None
         if self._total + size > max(self._live * WASTE_SHARE, 2 * self._segment_bytes):
-            self._tidy()
+            self._compact()
         if self._total + size > self._bytes_max:
             return None
         stubs = [Stub(each) for each in records]
@@ -233,7 +233,7 @@ class FileSpill:
         self._total -= segment.size
         segment.remove()
 
-    def _tidy(self) -> None:
+    def _compact(self) -> None:
         """Rewrite what is still wanted of the emptiest segment, so that one long wait does not keep
         it.
         """

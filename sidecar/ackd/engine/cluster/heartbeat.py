@@ -166,7 +166,7 @@ class Heartbeat:
         self._live.received(members.live, members.now_ms)
         await self._live.repair()
         beating_ms = clock.monotonic_ms() - self._beating_since_ms
-        membership.heard(members, owned, beating_ms)
+        membership.received(members, owned, beating_ms)
         state.signals.members()
         self._rejoin()
         self._owner.settle_repairs()

@@ -133,7 +133,7 @@ class Membership:
         """
         self.clock.seen(run, store_ms, sent_ms, self._context.clock.monotonic_ms())
 
-    def heard(self, members: Members, owned: Collection[str], beating_ms: int) -> None:
+    def received(self, members: Members, owned: Collection[str], beating_ms: int) -> None:
         """Take in who the other sidecars are, how many leases they have, and their settings."""
         view = self.view
         view.update(members, self.note.handed, beating_ms)

@@ -49,7 +49,7 @@ class Control:
         self._context = context
         self._there = b""
         self._pod: Pause | None = None
-        self._gate: Pause | None = None
+        self._unhealthy: Pause | None = None
         self._ahead_ms = context.clock.wall_ms() - context.clock.monotonic_ms()
         self._observers: tuple[LiveObserver, ...] = ()
         self._writers: tuple[LiveObserver, ...] = ()
@@ -65,7 +65,7 @@ class Control:
     def inherit(self, before: Control) -> None:
         """Take over the state of the previous run of the subscription."""
         self._pod, self._ahead_ms = before._pod, before._ahead_ms
-        self._gate = before._gate
+        self._unhealthy = before._unhealthy
         self._adopt(before._state.live)
 
     # --- receiving
@@ -129,7 +129,7 @@ class Control:
     def pauses(self) -> list[Pause]:
         """Pauses in force now, the group's first."""
         now_ms = self.now_ms()
-        all_of_them = (self._state.live.pause, self._pod, self._gate, self._halted())
+        all_of_them = (self._state.live.pause, self._pod, self._unhealthy, self._halted())
         return [
             p for p in all_of_them if p is not None and (p.until_ms is None or p.until_ms > now_ms)
         ]
@@ -159,11 +159,11 @@ class Control:
             await self.change(lambda live: replace(live, pause=pause))
         self.look()
 
-    def gate(self, why: str | None) -> None:
+    def pause_unhealthy(self, why: str | None) -> None:
         """Deliver nothing at this sidecar because its application is unhealthy; None: it is
         healthy.
         """
-        self._gate = None if why is None else Pause("pod", why, self.now_ms())
+        self._unhealthy = None if why is None else Pause("pod", why, self.now_ms())
         self.look()
 
     async def resume(self, scope: Scope) -> None:

@@ -19,14 +19,14 @@ class DeliveryLimits:
         context: Context,
         partitions: OwnedPartitions,
         control: Control,
-        growth: PartitionIncrease,
+        increase: PartitionIncrease,
         dispatcher: Dispatcher,
     ) -> None:
         self._state = state
         self._context = context
         self._partitions = partitions
         self._control = control
-        self._growth = growth
+        self._increase = increase
         self._dispatcher = dispatcher
 
     def words(self) -> list[str]:
@@ -41,7 +41,7 @@ class DeliveryLimits:
         for pause in self._control.pauses():
             until = f"until {pause.until_ms} (Unix ms)" if pause.until_ms else "until resumed"
             limits.append(f"paused ({pause.scope}) {until}: {pause.reason or 'no reason given'}")
-        if growing := self._growth.words(list(self._partitions.assigned)):
+        if growing := self._increase.words(list(self._partitions.assigned)):
             limits.append(growing)
         word = self._dispatcher.limit()
         if word is not None:

@@ -29,7 +29,7 @@ class SubscriptionReadiness:
         membership: Membership,
         drift: SettingsDrift,
         control: Control,
-        growth: PartitionIncrease,
+        increase: PartitionIncrease,
         retry_topic: RetryTopic,
     ) -> None:
         self._state = state
@@ -37,7 +37,7 @@ class SubscriptionReadiness:
         self._membership = membership
         self._drift = drift
         self._control = control
-        self._growth = growth
+        self._increase = increase
         self._retry_topic = retry_topic
 
     def reason(self) -> Reason:
@@ -47,7 +47,7 @@ class SubscriptionReadiness:
             wrong.append(state.health.detail)
         warnings = [t.detail for t in state.conditions.values() if t.warning]
         details = [*wrong, *warnings, self._drift.warning(), self._retry_topic.warning]
-        details.append(self._growth.words(list(self._partitions.assigned)))
+        details.append(self._increase.words(list(self._partitions.assigned)))
         if self._membership.replaying():
             details.append("acks are being repeated to another run of the store")
         return Reason(
@@ -56,7 +56,7 @@ class SubscriptionReadiness:
 
     def _wrong(self) -> list[str]:
         """What keeps it from being ready."""
-        health, partitions, waiting = self._state.health, self._partitions, self._growth.waiting
+        health, partitions, waiting = self._state.health, self._partitions, self._increase.waiting
         conditions = self._state.conditions.values()
         wrong = [f"{t.code}: {t.detail}" for t in conditions if not t.warning]
         if health.superseded:

@@ -39,7 +39,7 @@ class DeadlineTimers:
         partitions: OwnedPartitions,
         membership: Membership,
         dispatcher: Dispatcher,
-        filling: WindowPressure,
+        pressure: WindowPressure,
         expired: Callable[[Counter[str]], None],
         bodies: BodySpill,
         claims: CopyClaims,
@@ -48,7 +48,7 @@ class DeadlineTimers:
         self._partitions = partitions
         self._membership = membership
         self._dispatcher = dispatcher
-        self._filling = filling
+        self._pressure = pressure
         self._expired = expired
         self._bodies = bodies
         self._claims = claims
@@ -66,7 +66,7 @@ class DeadlineTimers:
         """Plan the next wake-up anew."""
         self._kick.set()
 
-    def stir(self) -> None:
+    def wake_if_idle(self) -> None:
         """End a long idle sleep: messages may be open again, and another sidecar may settle
         them.
         """
@@ -90,7 +90,7 @@ class DeadlineTimers:
                 journal_ms = now_ms + JOURNAL_MS
                 self._ask(owned)
             self._state.signals.room()
-            self._filling.look()
+            self._pressure.look()
             await self._sleep(owned, now_ms)
 
     def _tick(self, partition: Partition, now_ms: int) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from ackd.api.messages import Delivery
-from ackd.core.dedup_window import ORIGIN_BYTES, Ask, SeenEntry
+from ackd.core.dedup_window import ORIGIN_BYTES, Ask, DedupEntry
 from ackd.core.ids import LedgerKey
 from ackd.core.record.operations import Settle
 from ackd.core.record.protocol import RecordCall, RecordReply
@@ -30,7 +30,7 @@ from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.base.tasks import endless
-from ackd.engine.delivery.business_key import business_key
+from ackd.engine.delivery.deduplication_key import deduplication_key
 from ackd.engine.partition.copy_headers import original
 from ackd.engine.partition.partition import Partition
 from ackd.errors import StoreError
@@ -62,9 +62,9 @@ class Dedup:
         self._state = state
         self._settings = state.settings.dedup
         self._context = context
-        self._key_of = business_key(self._settings.key)
+        self._key_of = deduplication_key(self._settings.key)
         self._questions: list[_DedupCheck] = []
-        self._entries: list[SeenEntry] = []
+        self._entries: list[DedupEntry] = []
         self._asked = asyncio.Event()
         self._wake = asyncio.Event()
         self._over = False
@@ -129,9 +129,9 @@ class Dedup:
                 asks.append(Ask(key, _origin(partition.key, delivery.record.offset), index))
         if not asks:
             return frozenset()
-        seen_keys, name = self._context.store.seen_keys, self._state.name
+        dedup_keys, name = self._context.store.dedup_keys, self._state.name
         try:
-            found = await seen_keys.seen(name, self._settings.window_ms, list(ledgers), asks)
+            found = await dedup_keys.seen(name, self._settings.window_ms, list(ledgers), asks)
         except StoreError as error:
             LOG.info(
                 "%s: the store did not look up deduplication keys, so repeats may be delivered: %s",
@@ -188,7 +188,7 @@ class Dedup:
             body = original(body, retry_copy)
         key = self._key_of(body)
         if key is not None:
-            self._entries.append(SeenEntry(key, _origin(place, body.offset), now_ms))
+            self._entries.append(DedupEntry(key, _origin(place, body.offset), now_ms))
             self._wake.set()
 
     async def _remember_all(self) -> None:
@@ -201,11 +201,13 @@ class Dedup:
     async def _remember(self) -> None:
         """Write one batch of keys. A failed batch is dropped: at worst it lets a repeat through."""
         entries, self._entries = self._entries[:WRITE_MAX], self._entries[WRITE_MAX:]
-        seen_keys, name = self._context.store.seen_keys, self._state.name
+        dedup_keys, name = self._context.store.dedup_keys, self._state.name
         settings = self._settings
         skipped = self._context.metrics.dedup_skipped
         try:
-            kept = await seen_keys.remember(name, settings.window_ms, settings.entries_max, entries)
+            kept = await dedup_keys.remember(
+                name, settings.window_ms, settings.entries_max, entries
+            )
         except StoreError as error:
             LOG.info(
                 "%s: the store did not remember %d deduplication keys, so their repeats may be "

@@ -137,10 +137,10 @@ class SubscriptionSeeks:
         places = list(found.values())
         if request.to is SeekTo.POSITIONS:
             places = [found[tp] for tp in sorted(wanted)]
-        gate = asyncio.Semaphore(AT_ONCE)
+        limit = asyncio.Semaphore(AT_ONCE)
 
         async def fill(place: SeekPlace) -> None:
-            async with gate:
+            async with limit:
                 await self._fill(place, request, wanted.get(place.tp))
 
         await asyncio.gather(*(fill(place) for place in places))

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ackd.config.subscription import SubscriptionSettings
-from ackd.core.dedup_window import Ask, SeenEntry
+from ackd.core.dedup_window import Ask, DedupEntry
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.rate_bucket import TokensTaken
 from ackd.core.record.protocol import MessageTexts, Open, RecordCall, RecordReply, Snapshot
@@ -28,10 +28,10 @@ from ackd.ports import (
     Consumer,
     ConsumerEvent,
     ConsumerSpec,
+    DedupKeys,
     Members,
     Outboxes,
     Places,
-    SeenKeys,
     Store,
     TopicInfo,
     TopicReplaced,
@@ -239,9 +239,9 @@ class ScopedStore:
         return self._store.outboxes
 
     @property
-    def seen_keys(self) -> SeenKeys:
+    def dedup_keys(self) -> DedupKeys:
         """Scoped: a message that another sidecar has acked is not a repeat here (I1)."""
-        return _ScopedKeys(self._store.seen_keys, self._identity)
+        return _ScopedKeys(self._store.dedup_keys, self._identity)
 
     @property
     def places(self) -> Places:
@@ -268,9 +268,9 @@ class ScopedStore:
 
 
 class _ScopedKeys:
-    """Implements `ackd.ports.SeenKeys` for one identity."""
+    """Implements `ackd.ports.DedupKeys` for one identity."""
 
-    def __init__(self, keys: SeenKeys, identity: str) -> None:
+    def __init__(self, keys: DedupKeys, identity: str) -> None:
         self._keys = keys
         self._identity = identity
 
@@ -284,7 +284,7 @@ class _ScopedKeys:
         return await self._keys.seen(f"{subscription}@{self._identity}", window_ms, ledgers, asks)
 
     async def remember(
-        self, subscription: str, window_ms: int, most: int, entries: Sequence[SeenEntry]
+        self, subscription: str, window_ms: int, most: int, entries: Sequence[DedupEntry]
     ) -> int:
         own = f"{subscription}@{self._identity}"
         return await self._keys.remember(own, window_ms, most, entries)

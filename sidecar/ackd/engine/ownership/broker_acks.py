@@ -104,7 +104,7 @@ class BrokerAckFlow:
         the broker keeps holding them: it counts an attempt for each message that is given back.
         """
         known = self._topics.known.get(event.topic)
-        places = [] if known is None else await self._intern(event, known.topic_id)
+        places = [] if known is None else await self._assign_places(event, known.topic_id)
         if not places:
             for arrival in event.arrivals:
                 self._consumer.unwanted(event.topic, arrival.id)
@@ -125,12 +125,12 @@ class BrokerAckFlow:
                 self._take(partition, records)
         self._state.signals.room()
 
-    async def _intern(self, event: Arrived, topic_id: bytes) -> list[AssignedPlace]:
+    async def _assign_places(self, event: Arrived, topic_id: bytes) -> list[AssignedPlace]:
         asked = [(each.id, each.place) for each in event.arrivals]
         name, places = self._state.name, self._context.store.places
         while True:
             try:
-                return await places.intern(name, topic_id, KEEP_MS, asked)
+                return await places.assign(name, topic_id, KEEP_MS, asked)
             except StoreError as error:
                 self._state.health.fails(f"{event.topic}: {error.detail}")
             await asyncio.sleep(SHARE_MS / 1000)
@@ -194,7 +194,7 @@ class BrokerAckFlow:
     ) -> None:
         for start in range(0, len(held), REMIND_BATCH):
             try:
-                await self._context.store.places.intern(
+                await self._context.store.places.assign(
                     self._state.name, topic_id, KEEP_MS, held[start : start + REMIND_BATCH]
                 )
             except StoreError as error:

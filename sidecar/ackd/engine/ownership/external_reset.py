@@ -42,7 +42,7 @@ class Moved(msgspec.Struct):
     offset: int
 
 
-_MOVES = msgspec.json.Decoder(list[Moved])
+_decode_resets = msgspec.json.Decoder(list[Moved]).decode
 
 
 class ExternalResets:
@@ -62,9 +62,9 @@ class ExternalResets:
     async def begin(self, key: LedgerKey, epoch: int, offset: int) -> None:
         """Note in the store that the record is about to be reset. Raises StoreError."""
         # An earlier note of this epoch is of a reset that was never made.
-        moves = [each for each in await self._moves(key) if each.epoch < epoch]
-        moves.append(Moved(epoch, offset))
-        await self._context.store.put(_name(key), msgspec.json.encode(moves), KEEP_MS)
+        resets = [each for each in await self._resets(key) if each.epoch < epoch]
+        resets.append(Moved(epoch, offset))
+        await self._context.store.put(_name(key), msgspec.json.encode(resets), KEEP_MS)
 
     async def finish(self, key: LedgerKey, epoch: int) -> list[Op]:
         """End the copies of messages that come again; return what the partition's record needs for
@@ -73,17 +73,17 @@ class ExternalResets:
         A message whose copy is under lease does not come again: that copy stands for it (I3).
         Raises StoreError, BrokerError.
         """
-        moves = [each.offset for each in await self._moves(key) if each.epoch <= epoch]
-        return [skip(offset) for offset in await self._leased(key, min(moves))] if moves else []
+        resets = [each.offset for each in await self._resets(key) if each.epoch <= epoch]
+        return [skip(offset) for offset in await self._leased(key, min(resets))] if resets else []
 
     async def finished(self, key: LedgerKey) -> None:
         """The record has been changed: drop the notes of its resets. Raises StoreError."""
         await self._context.store.delete(_name(key))
 
-    async def _moves(self, key: LedgerKey) -> list[Moved]:
+    async def _resets(self, key: LedgerKey) -> list[Moved]:
         raw = await self._context.store.get(_name(key))
         try:
-            return [] if raw is None else _MOVES.decode(raw)
+            return [] if raw is None else _decode_resets(raw)
         except msgspec.DecodeError:
             return []
 

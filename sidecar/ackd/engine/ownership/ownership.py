@@ -111,7 +111,9 @@ class Ownership:
         )
         self.leader_epochs = LeaderEpochs(consumer, context.store)
         self._resets = ExternalResets(state, context, records, own)
-        self.growth = PartitionIncrease(state.scope, state.configured, consumer, context.store, own)
+        self.increase = PartitionIncrease(
+            state.scope, state.configured, consumer, context.store, own
+        )
 
     # --- taking
 
@@ -203,7 +205,7 @@ class Ownership:
 
     async def _must_wait(self, tp: TopicPartition) -> bool:
         info = await self._topics.of(tp.topic)
-        return await self.growth.holds(tp, info, self._key(tp, info))
+        return await self.increase.holds(tp, info, self._key(tp, info))
 
     async def _open_once(self, tp: TopicPartition) -> None:
         began_ms = self._context.clock.monotonic_ms()
@@ -280,7 +282,7 @@ class Ownership:
             owner=self._partitions.me,
             start=start,
             assigned=tp in self._partitions.assigned,
-            accept_foreign=self._state.settings.external_commit == "accept",
+            accept_external=self._state.settings.external_commit == "accept",
         )
 
     def _recovery(self, partition: Partition) -> Recovery:

@@ -29,14 +29,14 @@ class IncreaseStep(msgspec.Struct, frozen=True):
     ends: tuple[int, ...]
 
 
-class Grown(msgspec.Struct, frozen=True):
+class SeenPartitions(msgspec.Struct, frozen=True):
     """A topic: how many partitions were seen, and the expansions that are not drained."""
 
     partitions: int
     steps: tuple[IncreaseStep, ...] = ()
 
 
-_decode = msgspec.json.Decoder(Grown).decode
+_decode = msgspec.json.Decoder(SeenPartitions).decode
 
 
 class PartitionIncrease:
@@ -60,10 +60,10 @@ class PartitionIncrease:
         if not self._wanted or tp.topic == self._own:
             return False
         at = f"growth:{self._name}:{info.topic_id.hex()}"
-        grown = await self._seen(at, tp, info)
-        left = [step for step in grown.steps if not await self._over(step, info, key)]
-        if len(left) < len(grown.steps):
-            await self._keep(at, grown, Grown(grown.partitions, tuple(left)))
+        known_before = await self._seen(at, tp, info)
+        left = [step for step in known_before.steps if not await self._over(step, info, key)]
+        if len(left) < len(known_before.steps):
+            await self._keep(at, known_before, SeenPartitions(known_before.partitions, tuple(left)))
         held = any(tp.partition >= len(step.ends) for step in left)
         if held:
             self.waiting[tp] = None
@@ -71,10 +71,10 @@ class PartitionIncrease:
             self.waiting.pop(tp, None)
         return held
 
-    async def _seen(self, at: str, tp: TopicPartition, info: TopicInfo) -> Grown:
+    async def _seen(self, at: str, tp: TopicPartition, info: TopicInfo) -> SeenPartitions:
         """Return the topic's note; add an expansion that is seen for the first time."""
         count = max(info.partitions, tp.partition + 1)
-        first = Grown(count)
+        first = SeenPartitions(count)
         there = await self._store.put_new(at, msgspec.json.encode(first))
         for _ in range(TRIES):
             known = first if there is None else _decode(there)
@@ -82,14 +82,14 @@ class PartitionIncrease:
                 return known
             older = [TopicPartition(tp.topic, number) for number in range(known.partitions)]
             ends = tuple([(await self._consumer.log_range(each))[1] for each in older])
-            new = Grown(count, (*known.steps, IncreaseStep(ends))[-STEPS_MAX:])
+            new = SeenPartitions(count, (*known.steps, IncreaseStep(ends))[-STEPS_MAX:])
             data = msgspec.json.encode(new)
             there = await self._store.swap(at, there, data)
             if there == data:
                 return new
         raise StoreError(f"{tp.topic}: other sidecars keep changing the note of its expansion")
 
-    async def _keep(self, at: str, before: Grown, after: Grown) -> None:
+    async def _keep(self, at: str, before: SeenPartitions, after: SeenPartitions) -> None:
         """Store the note, unless another sidecar changed it first; then the next call finds out
         again.
         """

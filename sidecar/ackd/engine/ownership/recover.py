@@ -2,8 +2,8 @@
 log.
 
 Order of trust: an operator's reset (a commit that ackd did not make) wins over the store, the store
-over ackd's own commit, and that over the start policy (rules R1, R6, R8). In names, `foreign` is an
-external commit.
+over ackd's own commit, and that over the start policy (rules R1, R6, R8). In names, `external` is
+an external commit.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ class Wish:
     owner: SidecarId
     start: int
     assigned: bool
-    accept_foreign: bool
+    accept_external: bool
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """What the broker has committed. `foreign`: an external commit. `ours`: ackd's metadata, if it
+    """What the broker has committed. `external`: an external commit. `ours`: ackd's metadata, if it
     fits the position.
     """
 
     committed: Committed
     ours: CommittedProgress | None
-    foreign: bool
+    external: bool
 
 
 def judge(key: LedgerKey, committed: Committed) -> FoundRecord:
@@ -87,7 +87,7 @@ def judge(key: LedgerKey, committed: Committed) -> FoundRecord:
     progress = decode(committed.metadata) if committed.offset >= 0 else None
     if progress is not None and progress.of_earlier_topic(key.cluster, key.topic_id):
         # Our commit, for a topic that was deleted since: its offsets mean nothing here (R1).
-        return FoundRecord(Committed(-1, ""), None, foreign=False)
+        return FoundRecord(Committed(-1, ""), None, external=False)
     if progress is not None and not progress.fits(key.cluster, key.topic_id, committed.offset):
         progress = None
     return FoundRecord(committed, progress, committed.offset >= 0 and progress is None)
@@ -133,12 +133,12 @@ class Recovery:
         """
         key = self._partition.key
         found = judge(key, (await self._consumer.committed([tp]))[tp])
-        if found.foreign and not wish.assigned:
+        if found.external and not wish.assigned:
             raise NotYetError("only the assigned member may judge an external commit")
         start = found.committed.offset if found.committed.offset >= 0 else wish.start
         snapshot = await self._open(await self._request(wish, start if wish.assigned else None))
         must_commit = await self._reconcile(wish, found, snapshot)
-        if found.foreign and wish.accept_foreign:
+        if found.external and wish.accept_external:
             await self._end_copies(found, snapshot)
         if must_commit or snapshot.lost_chunks or snapshot.lost_origins:
             snapshot = await self._open(await self._request(wish, None, snapshot.term))
@@ -182,11 +182,11 @@ class Recovery:
                 ops += lacking(found.ours, snapshot)
             await self._write(ops)
             return True
-        if found.foreign and found.committed.offset != snapshot.watermark:
-            if wish.accept_foreign:
+        if found.external and found.committed.offset != snapshot.watermark:
+            if wish.accept_external:
                 await undo.keep(self._context.store, key, snapshot)
                 await self._resets.begin(key, snapshot.epoch + 1, found.committed.offset)
-            ops += self._foreign(wish, found.committed.offset)
+            ops += self._external_commit(wish, found.committed.offset)
         elif found.ours is not None and _ahead(found.ours, snapshot):
             LOG.warning(
                 "%s: the store may have gone back in time, as its watermark is below the position "
@@ -208,7 +208,7 @@ class Recovery:
             self._finished_by_commit(found.ours, snapshot)
         await self._write(ops)
         earlier = found.ours is not None and found.ours.epoch != snapshot.epoch
-        return bool(ops) or found.foreign or earlier
+        return bool(ops) or found.external or earlier
 
     async def _end_copies(self, found: FoundRecord, snapshot: Snapshot) -> None:
         """End the copies of messages that come again, also when the sidecar that reset the record
@@ -232,9 +232,9 @@ class Recovery:
             end = max([progress.base, *(end for _, end in progress.ranges)])
             claims.read_over(snapshot.watermark, end)
 
-    def _foreign(self, wish: Wish, position: int) -> list[Op]:
+    def _external_commit(self, wish: Wish, position: int) -> list[Op]:
         name, metrics = self._partition.key.subscription, self._context.metrics
-        decision = "accepted" if wish.accept_foreign else "refused"
+        decision = "accepted" if wish.accept_external else "refused"
         metrics.external_commits.at(name, decision).inc()
         LOG.warning(
             "%s: another client committed offset %d for this group; by `external_commit` it was %s",
@@ -242,7 +242,7 @@ class Recovery:
             position,
             decision,
         )
-        return [Reset(position)] if wish.accept_foreign else []
+        return [Reset(position)] if wish.accept_external else []
 
     async def _write(self, ops: list[Op]) -> None:
         if ops:

@@ -220,7 +220,7 @@ class PeerOffers:
         if not self._watchers:
             return
         ready = self._dispatcher.ready_count()
-        for link in [link for link, told in self._watchers.items() if not told][:ready]:
+        for link in [link for link, notified in self._watchers.items() if not notified][:ready]:
             self._watchers[link] = True
             link.send(write_frame(PeerReady(self._state.name, ready)))
 

@@ -39,7 +39,7 @@ AT_ONCE_MS = 500
 """A receive that does not wait is answered at most this late because an owner has messages."""
 LOST_MAX = 10_000
 """Requests of which a sidecar must still hear that they are lost, at most."""
-HEARD_MS = 30_000
+ARRIVED_MS = 30_000
 """What was sent on a link that has lived on for so long has arrived."""
 HOLDER_MAX = 1024
 
@@ -108,12 +108,12 @@ class PeerReceives:
         # By sidecar: its process, and the requests that it never answered.
         self._lost: dict[str, tuple[str, list[int]]] = {}
         # What was told as lost on each link, and when: it may close before that arrives.
-        self._told: dict[PeerLink, deque[tuple[int, int]]] = {}
+        self._reported: dict[PeerLink, deque[tuple[int, int]]] = {}
         self._unwatched: dict[PeerLink, None] = dict.fromkeys(links.all())
 
     def inherit(self, before: PeerReceives) -> None:
         """Go on for a subscription that had to be built again."""
-        self._lost, self._told = before._lost, before._told
+        self._lost, self._reported = before._lost, before._reported
 
     # --- owners
 
@@ -276,10 +276,10 @@ class PeerReceives:
 
     def _tell(self, link: PeerLink, lost: list[int]) -> None:
         now_ms = self._now_ms()
-        told = self._told.setdefault(link, deque(maxlen=LOST_MAX))
-        while told and told[0][1] < now_ms - HEARD_MS:
-            told.popleft()
-        told.extend((number, now_ms) for number in lost)
+        reported = self._reported.setdefault(link, deque(maxlen=LOST_MAX))
+        while reported and reported[0][1] < now_ms - ARRIVED_MS:
+            reported.popleft()
+        reported.extend((number, now_ms) for number in lost)
         for start in range(0, len(lost), NUMBERS_MAX):
             part = lost[start : start + NUMBERS_MAX]
             link.send(write_frame(PeerLost(self._state.name, part)))
@@ -335,8 +335,8 @@ class PeerReceives:
         self._unwatched.pop(link, None)
         gone = [(n, asked) for n, asked in self._asked.items() if asked.link is link]
         name, now_ms = link.name, self._now_ms()
-        told = self._told.pop(link, ())
-        unheard = [number for number, at_ms in told if at_ms >= now_ms - HEARD_MS]
+        reported = self._reported.pop(link, ())
+        unheard = [number for number, at_ms in reported if at_ms >= now_ms - ARRIVED_MS]
         unheard += [number for number, _ in gone]
         if not unheard:
             return

@@ -41,10 +41,10 @@ from ackd.telemetry.spans import number, text
 if TYPE_CHECKING:
     from ackd.telemetry.traces import Traces
 
-GROWTH = 1.6
+WAIT_FACTOR = 1.6
 JITTER = 0.2
 RANDOM_BITS = 32
-TICKET_BYTES = 16
+OUTBOX_KEY_BYTES = 16
 
 
 class Publisher:
@@ -176,7 +176,7 @@ class Publisher:
             return False
         try:
             accepted, replayed = await self._outbox.accept(
-                [request.messages[index] for index in which], _ticket(request, which)
+                [request.messages[index] for index in which], _outbox_key(request, which)
             )
         except AckdError as error:
             if len(which) == len(results):
@@ -219,7 +219,7 @@ class Publisher:
             results = await self._again(messages, results, _not_stored)
         if not any(map(_pressure, results)):
             return results
-        pauses = Backoff(settings.backoff_ms, settings.backoff_ms_max, GROWTH, JITTER)
+        pauses = Backoff(settings.backoff_ms, settings.backoff_ms_max, WAIT_FACTOR, JITTER)
         retrying = AsyncRetrying(
             retry=retry_if_result(lambda each: any(map(_pressure, each))),
             wait=waits(pauses, self._random),
@@ -267,7 +267,7 @@ class Publisher:
         self._context.metrics.publishing.published.at(self._name, outcome).inc()
 
 
-def _ticket(request: PublishRequest, which: Sequence[int]) -> bytes:
+def _outbox_key(request: PublishRequest, which: Sequence[int]) -> bytes:
     """Identifies these messages of a request with an idempotency key, the same for each repeat.
 
     A repeat with other messages of the request is no repeat for the outbox.
@@ -277,7 +277,7 @@ def _ticket(request: PublishRequest, which: Sequence[int]) -> bytes:
     name = request.idempotency_key.encode() + b"\0" + request.fingerprint
     if len(which) != len(request.messages):
         name += b"\0" + b",".join(b"%d" % index for index in which)
-    return blake2b(name, digest_size=TICKET_BYTES).digest()
+    return blake2b(name, digest_size=OUTBOX_KEY_BYTES).digest()
 
 
 def _first(_: PublishResult) -> bool:

@@ -182,9 +182,9 @@ class SubscriptionSpans:
             if result.outcome is Outcome.LOST:
                 self._late(token, op, result.attempt)
         if not here:
-            self._foreign(tokens[0], ops, reply)
+            self._not_owned(tokens[0], ops, reply)
 
-    def _foreign(self, token: Token, ops: Sequence[Settle], reply: RecordReply) -> None:
+    def _not_owned(self, token: Token, ops: Sequence[Settle], reply: RecordReply) -> None:
         """Settles of another owner's partition. The owner reports them too, with what it knows of
         the message and with the same ids; but at the moment there may be no owner.
         """
@@ -203,7 +203,7 @@ class SubscriptionSpans:
         """
         origin = self._origin(settles.token)
         if origin is not None:
-            self._tell_foreign(settles, self.lives(origin, settles.epoch))
+            self._write_settles(settles, self.lives(origin, settles.epoch))
         elif self._of_copy(settles.token):  # its coordinate says nothing of its message
             for _, event, _ in settles.ends:
                 self.traces.expect(event, -1)
@@ -229,7 +229,7 @@ class SubscriptionSpans:
         self._unplaced.clear()
         self.traces.collected(self)
 
-    def _tell_foreign(self, settles: _Unplaced, lives: MessageSpans) -> None:
+    def _write_settles(self, settles: _Unplaced, lives: MessageSpans) -> None:
         for op, event, more in settles.ends:
             if event is SpanEvent.ACK and self.left_out(lives, op):
                 self.traces.expect(event, -1)

@@ -71,10 +71,10 @@ async def test_a_pause_ends_by_the_stores_clock(world: World, control: Control) 
 async def test_an_application_that_is_unwell_is_a_pause_of_its_own(
     world: World, control: Control
 ) -> None:
-    control.gate("its check fails")
+    control.pause_unhealthy("its check fails")
     await control.resume("pod")
     assert world.state.paused
-    control.gate(None)
+    control.pause_unhealthy(None)
     assert not world.state.paused
 
 

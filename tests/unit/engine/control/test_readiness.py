@@ -36,15 +36,15 @@ class Parts:
     state: Any
     partitions: Any
     membership: Any
-    growth: Growth = field(default_factory=Growth)
+    increase: Growth = field(default_factory=Growth)
     halted_for: str = ""
     warning: str = ""
 
     def reading(self) -> SubscriptionReadiness:
-        membership, growth = self.membership, cast("PartitionIncrease", self.growth)
+        membership, increase = self.membership, cast("PartitionIncrease", self.increase)
         control, topic = cast("Control", self), cast("RetryTopic", self)
         return SubscriptionReadiness(
-            self.state, self.partitions, membership, membership.drift, control, growth, topic
+            self.state, self.partitions, membership, membership.drift, control, increase, topic
         )
 
 
@@ -143,7 +143,7 @@ async def test_partitions_that_are_being_opened(world: World, parts: Parts) -> N
     parts.halted_for = "op"
     assert of(world, parts) == (True, "")
     parts.halted_for = ""
-    parts.growth.waiting = {new}
+    parts.increase.waiting = {new}
     assert of(world, parts) == (True, "1 partitions wait")
 
 

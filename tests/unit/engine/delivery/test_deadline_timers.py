@@ -35,7 +35,7 @@ class Scene:
         wiring = replace(self.world.events.wiring(), due=self.timers.due)
         chosen = policy or Policy(None, 0, retry_copies=False)
         partition = await self.world.owns(0, offsets, wiring=wiring, policy=chosen)
-        self.timers.stir()
+        self.timers.wake_if_idle()
         return partition
 
 
@@ -162,7 +162,7 @@ async def test_an_idle_sidecar_sleeps_and_can_be_stirred(scene: Scene) -> None:
     before = len(scene.turns)
     await asyncio.sleep(3 * IDLE_MS / 1000)
     assert len(scene.turns) - before == 3
-    scene.timers.stir()
+    scene.timers.wake_if_idle()
     for _ in range(5):
         await asyncio.sleep(0)
     assert len(scene.turns) - before == 4

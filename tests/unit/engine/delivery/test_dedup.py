@@ -8,7 +8,7 @@ import pytest
 
 from ackd.api.messages import Delivery, ReceiveRequest
 from ackd.config.dedup import DedupSettings
-from ackd.core.dedup_window import Ask, SeenEntry
+from ackd.core.dedup_window import Ask, DedupEntry
 from ackd.core.record.operations import Settle
 from ackd.core.record.transitions import Verb
 from ackd.engine.base.tasks import Tasks
@@ -16,13 +16,13 @@ from ackd.engine.delivery.dedup import Dedup
 from ackd.engine.partition.partition import Partition
 from ackd.errors import StoreError
 from ackd.ports import Record
-from ackd.store.memory_outbox import MemorySeenKeys
+from ackd.store.memory_outbox import MemoryDedupKeys
 from tests.unit.engine.world import NAME, TestStore, World
 
 WINDOW_MS = 60_000
 
 
-class SilentKeys(MemorySeenKeys):
+class SilentKeys(MemoryDedupKeys):
     """A deduplication window that fails, or does not even fail while it `hangs`."""
 
     hangs = False
@@ -39,7 +39,7 @@ class SilentKeys(MemorySeenKeys):
         raise StoreError("no window")
 
     async def remember(
-        self, subscription: str, window_ms: int, most: int, entries: Sequence[SeenEntry]
+        self, subscription: str, window_ms: int, most: int, entries: Sequence[DedupEntry]
     ) -> int:
         raise StoreError("no window")
 
@@ -50,9 +50,9 @@ class Forgetful(TestStore):
     silent = hangs = False
 
     @property
-    def seen_keys(self) -> MemorySeenKeys:
+    def dedup_keys(self) -> MemoryDedupKeys:
         if not self.silent:
-            return super().seen_keys
+            return super().dedup_keys
         keys = SilentKeys({}, lambda: 0)
         keys.hangs = self.hangs
         return keys

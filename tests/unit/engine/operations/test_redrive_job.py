@@ -18,7 +18,7 @@ from ackd.engine.operations.redrive_job import RedriveJob
 from ackd.engine.partition.copy_headers import REDRIVEN_FROM, RetryCopy, retry_copy_of
 from ackd.errors import BrokerError, StoreError
 from ackd.ports import Failure, Outgoing, Record, TopicInfo
-from tests.unit.engine.operation_stage import DEAD_ID, DEAD_TOPIC, OperationStage
+from tests.unit.engine.operation_stage import DEAD_ID, DEAD_LETTER_TOPIC, OperationStage
 from tests.unit.engine.retry_stage import RETRY_TOPIC
 from tests.unit.engine.world import NAME, TOPIC, TOPIC_ID, World
 
@@ -35,7 +35,7 @@ class Scene(OperationStage):
         for offset in range(LETTERS):
             origin = replace(ORIGIN, offset=100 + offset)
             self.broker.writes(
-                DEAD_TOPIC,
+                DEAD_LETTER_TOPIC,
                 replace(DEAD, origin=origin),
                 value=b"%d" % offset,
                 own=(("mine", b"1"), ("old", b"2")),
@@ -122,7 +122,7 @@ async def test_r29_a_redriven_message_begins_anew_and_names_its_dead_letter(scen
     (copy,) = scene.broker.stored
     found = said(copy)
     assert found.origin == replace(ORIGIN, offset=103)
-    assert found.redriven == Origin("cluster", DEAD_ID, DEAD_TOPIC, 0, 3)
+    assert found.redriven == Origin("cluster", DEAD_ID, DEAD_LETTER_TOPIC, 0, 3)
     assert (found.attempt, found.due_ms, found.reason, found.last_error) == (0, 0, "", "")
     assert (found.published_ms, found.first_ms) == (800, scene.world.clock.wall_ms())
     record = scene.world.data.records[scene.claim_key]
@@ -210,7 +210,7 @@ async def test_r29_what_was_published_to_the_origin_is_not_published_again(scene
 
 async def test_r25_a_forged_origin_in_a_topic_of_ackd_gets_nothing(scene: Scene) -> None:
     forged = replace(DEAD, origin=replace(ORIGIN, topic=RETRY_TOPIC))
-    scene.broker.writes(DEAD_TOPIC, forged, value=b"forged")
+    scene.broker.writes(DEAD_LETTER_TOPIC, forged, value=b"forged")
     scene.asks(BACK, end=LETTERS + 1)
     await scene.archive.write(scene.document)
     await scene.runs()
@@ -240,7 +240,7 @@ async def test_a_purge_ends_what_a_stopped_redrive_left_on_its_way(scene: Scene)
 
 
 async def test_only_what_fits_and_no_more_than_asked(scene: Scene) -> None:
-    scene.broker.writes(DEAD_TOPIC, None, value=b"stranger")
+    scene.broker.writes(DEAD_LETTER_TOPIC, None, value=b"stranger")
     scene.asks(replace(PURGE, filter=DeadFilter(error="disk"), max=2), end=LETTERS + 1)
     await scene.archive.write(scene.document)
     await scene.runs()
@@ -257,14 +257,14 @@ async def test_what_is_gone_already_is_not_taken_again(scene: Scene) -> None:
 
 
 async def test_what_came_after_it_began_is_left_for_the_next_one(scene: Scene) -> None:
-    scene.broker.writes(DEAD_TOPIC, DEAD, value=b"later")
+    scene.broker.writes(DEAD_LETTER_TOPIC, DEAD, value=b"later")
     await scene.runs(GROUP)
     assert b"later" not in scene.values
 
 
 async def test_a_topic_that_was_made_again_is_another_one(scene: Scene) -> None:
     """R1: the same offsets are other messages there."""
-    scene.broker.topics[DEAD_TOPIC] = TopicInfo(DEAD_TOPIC, bytes(16), 1)
+    scene.broker.topics[DEAD_LETTER_TOPIC] = TopicInfo(DEAD_LETTER_TOPIC, bytes(16), 1)
     await scene.runs(PURGE)
     assert scene.document.state is Progress.FAILED
     assert scene.world.data.records == {}

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from ackd.config.subscription import SubscriptionSettings
-from ackd.core.dedup_window import Ask, SeenEntry
+from ackd.core.dedup_window import Ask, DedupEntry
 from ackd.core.ids import TopicPartition
 from ackd.engine.ownership.broadcast import (
     CONDITION,
@@ -264,12 +264,12 @@ async def test_each_has_the_whole_rate_and_live_values_of_its_own(world: World) 
 
 async def test_i1_what_another_sidecar_has_acked_is_no_repeat_here(world: World) -> None:
     one, two = ScopedStore(world.store, "one"), ScopedStore(world.store, "two")
-    entry = SeenEntry(b"key", b"origin", world.clock.wall_ms())
-    await one.seen_keys.remember(NAME, 60_000, 10, [entry])
+    entry = DedupEntry(b"key", b"origin", world.clock.wall_ms())
+    await one.dedup_keys.remember(NAME, 60_000, 10, [entry])
     ask = Ask(b"key", b"another", 0)
     ledgers = [(TOPIC_ID, 0)]
-    assert await one.seen_keys.seen(NAME, 60_000, ledgers, [ask]) == [True]
-    assert await two.seen_keys.seen(NAME, 60_000, ledgers, [ask]) == [False]
+    assert await one.dedup_keys.seen(NAME, 60_000, ledgers, [ask]) == [True]
+    assert await two.dedup_keys.seen(NAME, 60_000, ledgers, [ask]) == [False]
 
 
 async def test_values_that_have_names_of_their_own_are_shared(world: World) -> None:

@@ -24,7 +24,7 @@ from tests.unit.engine.world import ME, TOPIC, World
 if TYPE_CHECKING:
     from ackd.engine.cluster.membership import Membership
 
-SCATTERED = Policy(None, 0, retry_copies=False, unordered=True)
+UNORDERED = Policy(None, 0, retry_copies=False, unordered=True)
 TP = TopicPartition(TOPIC, 0)
 
 
@@ -101,7 +101,7 @@ class Flow:
 
     async def owns(self, number: int = 0) -> Partition:
         await self.world.topics.read()
-        return await self.world.owns(number, policy=SCATTERED)
+        return await self.world.owns(number, policy=UNORDERED)
 
     async def arrives(self, *offsets: int, number: int = 0, again: int = 0) -> None:
         """These messages come; `again`: under so much higher offsets than they had."""
@@ -123,7 +123,7 @@ class Flow:
             raise StoreError("away")
 
         with monkeypatch.context() as patch:
-            patch.setattr(MemoryPlaces, "intern", away)
+            patch.setattr(MemoryPlaces, "assign", away)
             yield
 
 

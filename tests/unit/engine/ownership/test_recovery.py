@@ -37,13 +37,13 @@ class Taking:
         return Partition(TP, KEY, world.context, world.consumer, world.events.wiring(), PLAIN)
 
     async def takes(
-        self, *, start: int = 5, assigned: bool = True, accept_foreign: bool = True
+        self, *, start: int = 5, assigned: bool = True, accept_external: bool = True
     ) -> bool:
         """Whether the position must be committed before anything is delivered."""
         world, self.partition = self.world, self._partition()
         resets = ExternalResets(world.state, world.context, self.records, "ackd.retry.work")
         recovery = Recovery(world.context, world.consumer, self.partition, no_jump, resets)
-        wish = Wish(world.partitions.me, start, assigned, accept_foreign)
+        wish = Wish(world.partitions.me, start, assigned, accept_external)
         return await recovery.take(wish, TP)
 
     async def record(self, watermark: int, finished: Ranges = ()) -> None:
@@ -160,7 +160,7 @@ async def test_where_resets_are_refused_ackds_position_is_committed_again(
 ) -> None:
     await taking.record(50)
     world.consumer.positions[TP] = Committed(20, "")
-    assert await taking.takes(accept_foreign=False)
+    assert await taking.takes(accept_external=False)
     assert taking.window == (50, [])
     assert taking.partition.epoch == 0
     labels = {"subscription": NAME, "decision": "refused"}

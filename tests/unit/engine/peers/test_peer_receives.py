@@ -22,8 +22,8 @@ from ackd.engine.peers.frames import (
 )
 from ackd.engine.peers.peer_receives import (
     ANSWER_BYTES_MAX,
+    ARRIVED_MS,
     AT_ONCE_MS,
-    HEARD_MS,
     MARGIN_MS,
     PeerReceives,
 )
@@ -394,7 +394,7 @@ async def test_a_new_process_hears_nothing_of_that(bench: Bench) -> None:
 
 async def test_r21_what_was_refused_shortly_before_is_named_too(bench: Bench) -> None:
     bench.answer(bench.two, 9)
-    await asyncio.sleep(HEARD_MS / 1000 + 0.001)
+    await asyncio.sleep(ARRIVED_MS / 1000 + 0.001)
     bench.answer(bench.two, 10)
     del bench.links.there["pod-2"]
     bench.asking.closed(bench.two)

@@ -13,7 +13,7 @@ from ackd.push.signature import read_secrets
 from ackd.telemetry.metrics import Metrics
 
 
-class Pushes:
+class PushManager:
     """Push deliveries of all subscriptions with a `push.url`."""
 
     def __init__(

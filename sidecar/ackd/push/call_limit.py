@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from ackd.core.backoff import Backoff
 
-TRIAL_GROWTH = 1.5
+TRIAL_WAIT_FACTOR = 1.5
 TRIAL_FACTOR_MAX = 10
 
 
-class Gate:
+class CallLimit:
     """Decides, without a clock of its own: callers pass `now_s`, in seconds of any clock."""
 
     def __init__(self, concurrency: int, trial_s: float) -> None:
         self._concurrency = concurrency
         trial_ms = int(trial_s * 1000)
-        self._trials = Backoff(trial_ms, trial_ms * TRIAL_FACTOR_MAX, TRIAL_GROWTH)
+        self._trials = Backoff(trial_ms, trial_ms * TRIAL_FACTOR_MAX, TRIAL_WAIT_FACTOR)
         self._failures = 0
         self.limit = concurrency
         self.paused_until_s = 0.0

@@ -13,7 +13,7 @@ from ackd.ports import Record
 Find = Callable[[Record], bytes | None]
 
 
-def business_key(how: str) -> Find:
+def deduplication_key(how: str) -> Find:
     """Return the function that digests a message's deduplication key, None where it has none; `how`
     as in the settings.
 
