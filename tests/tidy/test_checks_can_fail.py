@@ -15,12 +15,6 @@ from tests.tidy.file_names import CONCEPTS, file_names, file_names_needlessly_sh
 from tests.tidy.inheritance import inheritance, inheritance_needlessly_named
 from tests.tidy.lua import lua_bare_index, lua_function_size
 from tests.tidy.old_words import lua_old_words, old_words
-from tests.tidy.reach_throughs import (
-    OPEN,
-    ROOTS,
-    reach_throughs,
-    reach_throughs_needlessly_open,
-)
 from tests.tidy.sources import Source, read_sources
 from tests.tidy.verb_lists import verb_lists
 from tests.tidy.words import forbidden_words, tracked_files
@@ -41,7 +35,6 @@ SOURCE_CHECKS: list[Check] = [
     inheritance,
     unfed_metrics,
     ledger_is_closed,
-    reach_throughs,
     verb_lists,
 ]
 
@@ -81,34 +74,6 @@ def written(*lines: str) -> str:
     return f'"""."""\ndef f(part: object) -> None:\n{body}{FEEDS}'
 
 
-def reaching(*lines: str, argument: str = "given: Whole") -> str:
-    """A module of the engine that works with a part, which has a part."""
-    body = "".join(f"    {line}\n" for line in lines)
-    return f"""'''.'''
-class Inner:
-    def go(self) -> None: ...
-class Whole(Protocol):
-    inner: Inner
-    more: list[Inner]
-    size: int
-    def is_open(self) -> bool: ...
-    def other(self) -> Whole: ...
-class Bag(Protocol):
-    whole: Whole | None
-class Mine:
-    def __init__(self) -> None:
-        self.inner = Inner()
-    def is_open(self) -> bool: ...
-def f({argument}) -> None:
-{body}"""
-
-
-HOLDER = """class Holder:
-    def __init__(self, one: Whole) -> None:
-        self._one = one
-    def go(self) -> None:
-        self._one.inner.go()
-"""
 LONG_BODY = "    x = 1\n" * 70
 
 
@@ -239,32 +204,6 @@ PLANTED: list[tuple[Check, str, str]] = [
         '"""."""\nfrom ackd.core.ledger.entry import Entry\n'
         "def f(a: int, given: Entry[int]) -> None:\n    given.due_ms, a = 1, 2\n" + FEEDS,
     ),
-    *(
-        (reach_throughs, "sidecar/ackd/engine/base/bad.py", text)
-        for text in (
-            reaching("given.inner.go()"),
-            reaching("inner = given.inner", "inner.go()"),
-            reaching("g(given.inner)"),
-            reaching("given.other().inner.go()"),
-            reaching("if one := given.other():", "    one.inner.go()"),
-            reaching("def g() -> None:", "    given.inner.go()"),
-            reaching("given.whole.is_open()", argument="given: Bag"),
-            reaching(
-                "for each in given.values():",
-                "    each.inner.go()",
-                argument="given: dict[str, Whole]",
-            ),
-            reaching(
-                "for _, each in given.items():",
-                "    each.inner.go()",
-                argument="given: dict[str, Whole]",
-            ),
-            reaching("g([each.inner for each in given])", argument="given: Sequence[Whole]"),
-            reaching("given['a'].inner.go()", argument="given: Mapping[str, Whole]"),
-            reaching("given('a').inner.go()", argument="given: Callable[[str], Whole | None]"),
-            reaching("pass") + HOLDER,
-        )
-    ),
     (checks.class_size, "sidecar/ackd/core/a.py", many_attributes(13)),
     (checks.class_size, "sidecar/ackd/core/a.py", many_attributes(13, "set_up")),
     (checks.class_size, "sidecar/ackd/core/a.py", many_attributes(13, lifted="-- a table")),
@@ -330,45 +269,6 @@ def test_clean_house_passes(check: Check, tmp_path: Path) -> None:
 def test_planted_violation_is_found(check: Check, name: str, text: str, tmp_path: Path) -> None:
     found = list(check(read_sources(build(tmp_path, (name, text)))))
     assert len(found) == 1, found
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        reaching("given.is_open()", "given.other().is_open()", "x = given.size.real"),
-        reaching("for each in given.more:", "    each.go()"),
-        reaching("given.inner.go()", argument="given: Mine"),
-        reaching("given.inner.go()", argument="given: object"),
-    ],
-)
-def test_who_asks_the_part_that_it_was_given_reaches_through_nothing(
-    text: str, tmp_path: Path
-) -> None:
-    house = build(tmp_path, ("sidecar/ackd/engine/base/good.py", text))
-    assert list(reach_throughs(read_sources(house))) == []
-
-
-def test_a_reach_through_may_be_open_with_a_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text, name = reaching("given.inner.go()"), "sidecar/ackd/engine/base/a.py"
-    sources = read_sources(build(tmp_path, (name, text)))
-    for each in ("Whole", "Whole.inner", "Inner"):
-        with monkeypatch.context() as patched:
-            patched.setitem(OPEN, each, "for this test")
-            assert list(reach_throughs(sources)) == []
-    with monkeypatch.context() as patched:
-        patched.setitem(ROOTS, "ackd.engine.base.a", "for this test")
-        assert list(reach_throughs(sources)) == []
-
-
-def test_what_nobody_goes_through_need_not_be_open(tmp_path: Path) -> None:
-    text = reaching("given.order.go()").replace("inner", "order").replace("Whole", "Ledger")
-    house = build(tmp_path, ("sidecar/ackd/engine/base/a.py", text))
-    found = [*reach_throughs_needlessly_open(read_sources(house))]
-    assert "Context: nobody goes through it" in found
-    assert f"{next(iter(ROOTS))}: it takes no part out of another" in found
-    assert not [each for each in found if each.startswith("Ledger.order:")]
 
 
 def test_a_long_function_of_a_script_is_found() -> None:

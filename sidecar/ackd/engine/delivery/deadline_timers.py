@@ -126,10 +126,9 @@ class DeadlineTimers:
                 partition.tell()
 
     def _ask(self, owned: Sequence[Partition]) -> None:
-        held = self._claims.held
         for partition in owned:
-            key, ledger = partition.key, partition.ledger
-            if not ledger.dirty and (ledger.entries or (key.topic_id, key.partition) in held):
+            ledger = partition.ledger
+            if not ledger.dirty and (ledger.entries or self._claims.waits_for(partition.key)):
                 partition.tell()
 
     async def _sleep(self, owned: Sequence[Partition], now_ms: int) -> None:

@@ -100,9 +100,8 @@ class _CopyClaim:
 class CopyClaims:
     """Sends the claims of one subscription's retry copies, in batches by origin partition.
 
-    `held`: copies that wait because the message is still leased in its origin record, by topic id
-    and partition, then by offset of that record: the copy's partition and offset, and the lease's
-    deadline (store's clock).
+    `held`: copies that wait for a lease in their origin record, by topic id and partition, then by
+    offset of that record: the copy's partition and offset, and the deadline by the store's clock.
     """
 
     def __init__(
@@ -148,12 +147,14 @@ class CopyClaims:
             self._free(key.topic_id, key.partition, offset)
             self.claim(*found[:2])
 
+    def waits_for(self, key: LedgerKey) -> bool:
+        return (key.topic_id, key.partition) in self.held
+
     def on_reply(self, partition: Partition, _: RecordCall, reply: RecordReply) -> None:
         """Read from the journal what other sidecars settled in a partition owned here."""
-        key = partition.key
-        if reply.journal and (key.topic_id, key.partition) in self.held:
+        if reply.journal and self.waits_for(partition.key):
             for each in reply.journal:
-                self.settled(key, each.offset, each.outcome, each.when_ms)
+                self.settled(partition.key, each.offset, each.outcome, each.when_ms)
 
     def failed_with(self, origin: tuple[bytes, int], offset: int, error: str) -> bool:
         """Keep the reason that an application reported under the lease of the original, for the
