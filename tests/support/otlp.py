@@ -54,26 +54,26 @@ def spans(folder: Path, *, hidden: bool = False) -> list[dict[str, Any]]:
     """All spans as flat dictionaries: attributes, `name`, `start`, `end` (ns), `trace`, `span`,
     `parent`, `links`, `boot` and `instance`.
     """
-    found: list[dict[str, Any]] = []
-    for data in read_files(folder, hidden=hidden):
-        for resource in data.resource_spans:
-            of = {each.key: each.value.string_value for each in resource.resource.attributes}
-            for scope in resource.scope_spans:
-                for span in scope.spans:
-                    flat = attributes(span)
-                    flat |= {
-                        "name": span.name,
-                        "start": span.start_time_unix_nano,
-                        "end": span.end_time_unix_nano,
-                        "trace": span.trace_id.hex(),
-                        "span": span.span_id.hex(),
-                        "parent": span.parent_span_id.hex(),
-                        "links": [each.trace_id.hex() for each in span.links],
-                        "boot": of.get("ackd.boot.id", ""),
-                        "instance": of.get("service.instance.id", ""),
-                    }
-                    found.append(flat)
-    return found
+    return [each for data in read_files(folder, hidden=hidden) for each in flat_spans(data)]
+
+
+def flat_spans(data: TracesData) -> Iterator[dict[str, Any]]:
+    """The spans of one line in the form of `spans`."""
+    for resource in data.resource_spans:
+        of = {each.key: each.value.string_value for each in resource.resource.attributes}
+        for scope in resource.scope_spans:
+            for span in scope.spans:
+                yield attributes(span) | {
+                    "name": span.name,
+                    "start": span.start_time_unix_nano,
+                    "end": span.end_time_unix_nano,
+                    "trace": span.trace_id.hex(),
+                    "span": span.span_id.hex(),
+                    "parent": span.parent_span_id.hex(),
+                    "links": [each.trace_id.hex() for each in span.links],
+                    "boot": of.get("ackd.boot.id", ""),
+                    "instance": of.get("service.instance.id", ""),
+                }
 
 
 def offsets(text: str) -> Iterator[int]:
