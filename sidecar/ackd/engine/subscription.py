@@ -458,10 +458,12 @@ class Subscription:
                     if self.dedup is not None:
                         await self.dedup.leave()
                 finally:
-                    await self.heartbeat.leave()
-                    self.ownership.drop_all()
-                    if self.tracing is not None:
-                        self.tracing.close()
+                    try:
+                        await self.heartbeat.leave()
+                    finally:
+                        self.ownership.drop_all()
+                        if self.tracing is not None:
+                            self.tracing.close()
         except (AckdError, TimeoutError) as error:
             LOG.info(
                 "%s: left the group without a last commit (%s); the store has the progress",

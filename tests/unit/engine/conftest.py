@@ -11,13 +11,15 @@ from tests.unit.engine.clock import TestTimeLoop
 from tests.unit.engine.world import World
 
 HERE = Path(__file__).parent
+TEST_TIME = ("test_subscription.py",)
+"""Tests beside this file whose parts know rooms, and are in none."""
 
 
 def pytest_asyncio_loop_factories(
     item: pytest.Item,
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Tests in a folder of a room get test time, tests beside this file a real loop."""
-    if item.path.parent == HERE:
+    """Tests in a folder of a room get test time, and most beside this file a real loop."""
+    if item.path.parent == HERE and item.path.name not in TEST_TIME:
         return {"real": asyncio.new_event_loop}
     return {"test time": TestTimeLoop}
 

@@ -25,7 +25,7 @@ from ackd.errors import (
     UnknownDeadLetterError,
 )
 from ackd.ports import TopicInfo
-from tests.unit.engine.operation_stage import DEAD_ID, DEAD_TOPIC, OperationStage
+from tests.unit.engine.operation_stage import DEAD_ID, DEAD_LETTER_TOPIC, OperationStage
 from tests.unit.engine.world import NAME, TOPIC, TOPIC_ID, World
 
 ORIGIN = Origin("cluster", TOPIC_ID, TOPIC, 0, 0)
@@ -47,7 +47,9 @@ class Scene(OperationStage):
             reason = "age" if offset < LETTERS - 1 else "span"
             origin = replace(ORIGIN, offset=100 + offset)
             letter = replace(DEAD, origin=origin, reason=reason)
-            self.broker.writes(DEAD_TOPIC, letter, value=b"%d" % offset, own=(("mine", b"1"),))
+            self.broker.writes(
+                DEAD_LETTER_TOPIC, letter, value=b"%d" % offset, own=(("mine", b"1"),)
+            )
         operations = Operations(
             world.state, world.context, self.control.end_halt, self.marks, no_work
         )
@@ -100,15 +102,15 @@ async def test_what_is_gone_is_not_listed_and_takes_no_room(scene: Scene) -> Non
 
 async def test_another_subscription_s_letters_are_not_shown(scene: Scene) -> None:
     """Two subscriptions of a group share a dead-letter topic."""
-    scene.broker.writes(DEAD_TOPIC, replace(DEAD, subscription="others"))
-    scene.broker.writes(DEAD_TOPIC, None)
-    scene.broker.writes(DEAD_TOPIC, DEAD)
+    scene.broker.writes(DEAD_LETTER_TOPIC, replace(DEAD, subscription="others"))
+    scene.broker.writes(DEAD_LETTER_TOPIC, None)
+    scene.broker.writes(DEAD_LETTER_TOPIC, DEAD)
     assert (await scene.page(offset=LETTERS - 1))[0] == ids(LETTERS - 1, LETTERS + 2)
 
 
 async def test_pages_go_on_in_the_next_partition(scene: Scene) -> None:
-    scene.broker.topics[DEAD_TOPIC] = TopicInfo(DEAD_TOPIC, DEAD_ID, 3)
-    first = TopicPartition(DEAD_TOPIC, 0)
+    scene.broker.topics[DEAD_LETTER_TOPIC] = TopicInfo(DEAD_LETTER_TOPIC, DEAD_ID, 3)
+    first = TopicPartition(DEAD_LETTER_TOPIC, 0)
     scene.broker.logs[first._replace(partition=1)] = scene.broker.logs.pop(first)
     assert await scene.page(limit=2) == (ids(0, 1, partition=1), "1-2")
     assert await scene.page(1, 5, limit=2) == (ids(5, partition=1), None)
@@ -142,7 +144,7 @@ async def test_a_letter_that_is_on_its_way_says_so(scene: Scene) -> None:
 
 async def test_without_a_topic_there_is_nothing(scene: Scene) -> None:
     """It is made with the first dead letter."""
-    del scene.broker.topics[DEAD_TOPIC]
+    del scene.broker.topics[DEAD_LETTER_TOPIC]
     assert await scene.page() == ([], None)
     assert (await scene.dry_run()).matched == 0
 
@@ -170,7 +172,7 @@ async def test_what_is_not_there_or_gone_is_named(scene: Scene, dead_id: str) ->
 
 
 async def test_an_id_of_another_subscription_s_letter_is_unknown(scene: Scene) -> None:
-    offset = scene.broker.writes(DEAD_TOPIC, replace(DEAD, subscription="others"))
+    offset = scene.broker.writes(DEAD_LETTER_TOPIC, replace(DEAD, subscription="others"))
     with pytest.raises(UnknownDeadLetterError):
         await scene.letters.peek(f"0-{offset}")
 
@@ -258,7 +260,7 @@ async def test_an_operation_ends_where_the_topic_ended_when_it_began(scene: Scen
     request = DeadRequest(Kind.REDRIVE, filter=DeadFilter(topic=TOPIC))
     bounds = await scene.letters.look(request)
     assert bounds == LogBounds(DEAD_ID, [(0, LETTERS)])
-    scene.broker.writes(DEAD_TOPIC, DEAD)
+    scene.broker.writes(DEAD_LETTER_TOPIC, DEAD)
     view = await scene.letters.begin(request, bounds)
     assert (view.state, view.total, view.subscription) == (Progress.RUNNING, LETTERS, NAME)
     document = await scene.archive.read(view.id)
@@ -281,5 +283,5 @@ async def test_one_operation_at_a_time(scene: Scene) -> None:
 
 
 async def test_without_a_topic_there_is_nothing_to_do(scene: Scene) -> None:
-    del scene.broker.topics[DEAD_TOPIC]
+    del scene.broker.topics[DEAD_LETTER_TOPIC]
     assert await scene.letters.look(DeadRequest(Kind.REDRIVE)) == LogBounds(b"", [])
