@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine
 
 from ackd import malloc
 from ackd.config.schema import ServerSettings, Settings
+from ackd.config.store_url import parse_store_url
 from ackd.engine.base.tasks import Tasks, Vitals
 from ackd.engine.runtime import Runtime
 from ackd.errors import AckdError, BugError
@@ -98,7 +99,8 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
 def _runtime(settings: Settings) -> Runtime:
     """Build the engine, with links to other sidecars if they are on."""
     metrics, vitals, peers = Metrics(), Vitals(), settings.peers
-    network = TcpPeers(settings.identity, peers, metrics, vitals) if peers.on else None
+    linked = peers.on and not parse_store_url(settings.store.url).private
+    network = TcpPeers(settings.identity, peers, metrics, vitals) if linked else None
     return Runtime(settings, metrics=metrics, vitals=vitals, peers=network)
 
 

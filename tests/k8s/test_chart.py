@@ -122,16 +122,42 @@ def test_a_policy_for_pods_with_sidecars(helm: Helm) -> None:
     full = sidecars_policy(helm, all_options())
     assert full["podSelector"] == {"matchLabels": {"app": "orders"}}
     assert full["policyTypes"] == ["Ingress", "Egress"]
-    metrics, application = full["ingress"]
+    metrics, peers, application = full["ingress"]
     assert metrics["ports"] == [{"port": 7082, "protocol": "TCP"}]
     assert metrics["from"] == [{"namespaceSelector": {"matchLabels": {"team": "watch"}}}]
     assert application == {"ports": [{"port": 8080, "protocol": "TCP"}]}
-    assert full["egress"] == [{"ports": [{"port": 9092, "protocol": "TCP"}]}]
+    links = [{"port": 7083, "protocol": "TCP"}]
+    sidecars = [
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": each}},
+            "podSelector": {"matchLabels": {"app": "orders"}},
+        }
+        for each in all_options()["config"]["namespaces"]
+    ]
+    assert sidecars
+    assert peers == {"ports": links, "from": sidecars}
+    assert full["egress"] == [
+        {"ports": links, "to": sidecars},
+        {"ports": [{"port": 9092, "protocol": "TCP"}]},
+    ]
     least = sidecars_policy(helm, {"sidecar": {"networkPolicy": {"enabled": True}}})
     assert least == {
         "podSelector": {},
         "policyTypes": ["Ingress"],
-        "ingress": [{"ports": [{"port": 7082, "protocol": "TCP"}]}],
+        "ingress": [
+            {"ports": [{"port": 7082, "protocol": "TCP"}]},
+            {
+                "ports": links,
+                "from": [
+                    {
+                        "namespaceSelector": {
+                            "matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}
+                        },
+                        "podSelector": {},
+                    }
+                ],
+            },
+        ],
     }
 
 

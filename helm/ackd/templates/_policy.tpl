@@ -46,10 +46,10 @@ container:
 port:
   expression: >-
     object.spec.containers.exists(c, has(c.ports)
-    && c.ports.exists(p, p.containerPort in [7080, 7081, 7082]))
+    && c.ports.exists(p, p.containerPort in [7080, 7081, 7082, 7083]))
     || (has(object.spec.initContainers) && object.spec.initContainers.exists(c, has(c.ports)
-    && c.ports.exists(p, p.containerPort in [7080, 7081, 7082])))
-  message: a container has a port which is the sidecar's (7080, 7081, 7082)
+    && c.ports.exists(p, p.containerPort in [7080, 7081, 7082, 7083])))
+  message: a container has a port which is the sidecar's (7080, 7081, 7082, 7083)
 volume:
   expression: >-
     has(object.spec.volumes) && object.spec.volumes.exists(v, v.name.startsWith('ackd-'))

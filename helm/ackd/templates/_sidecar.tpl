@@ -19,6 +19,10 @@ env:
   - {name: ACKD_SERVER__LISTEN, value: "127.0.0.1:7080"}
   - {name: ACKD_SERVER__ADMIN_LISTEN, value: "127.0.0.1:7081"}
   - {name: ACKD_SERVER__HEALTH_LISTEN, value: ":7082"}
+  - {name: ACKD_PEERS__LISTEN, value: ":7083"}
+  - name: ACKD_PEERS__ADVERTISE
+    valueFrom:
+      fieldRef: {apiVersion: v1, fieldPath: status.podIP}
   - {name: ACKD_SERVER__STOP, value: release}
   - {name: ACKD_SERVER__DRAIN_MS, value: 1500ms}
   - {name: ACKD_APP__HEALTH_URL, value: "<<app-health>>"}
@@ -43,6 +47,7 @@ env:
 {{- end }}
 ports:
   - {name: ackd-health, containerPort: 7082, protocol: TCP}
+  - {name: ackd-peers, containerPort: 7083, protocol: TCP}
 startupProbe:
   httpGet: {path: /readyz, port: 7082, scheme: HTTP}
   periodSeconds: 1
@@ -158,7 +163,7 @@ app-health:
   "volumes" (include "ackd.sidecar.volumes" . | fromYamlArray)
   "app_env" (include "ackd.sidecar.appEnv" . | fromYamlArray)
   "app_mounts" (include "ackd.sidecar.appMounts" . | fromYamlArray)
-  "ports" (list 7080 7081 7082)
+  "ports" (list 7080 7081 7082 7083)
   "annotations" (include "ackd.sidecar.annotations" . | fromYaml)
 -}}
 {{- toJson $all -}}

@@ -17,9 +17,10 @@ class PeerSettings:
     """Connections to the other sidecars of the store, by which each delivers any message."""
 
     on: bool = setting(
-        False,
+        True,
         "Whether this sidecar connects to others and takes connections, so that its application "
-        "gets messages of their partitions, and theirs get messages of its own.",
+        "gets messages of their partitions, and theirs get messages of its own. Without effect "
+        "where only this process can reach the store: `memory` and `embedded`.",
     )
     listen: str = setting(
         "127.0.0.1:0",

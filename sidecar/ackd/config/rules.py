@@ -107,7 +107,7 @@ def _store(settings: Settings, reader: SettingsReader) -> None:
         changed = getattr(store, key) != getattr(StoreSettings(), key)
         if changed and reader.clean(("store", key)):
             reader.mistake(("store", key), f"has no effect with `url = {shown(store.url)}`")
-    if store.durability == "replicated" and target.kind in ("embedded", "memory"):
+    if store.durability == "replicated" and target.private:
         path = ("store", "durability")
         if reader.clean(path):
             problem = f"a store `{target.kind}` has no replicas"
@@ -116,7 +116,7 @@ def _store(settings: Settings, reader: SettingsReader) -> None:
 
 def _without_effect(settings: Settings, target: StoreTarget) -> Iterable[str]:
     """Report settings that the chosen kind of store would silently ignore."""
-    if target.kind in ("embedded", "memory"):
+    if target.private:
         yield from ("username", "password_file")
     if not target.tls:
         yield from ("tls_ca_file", "tls_cert_file", "tls_key_file")

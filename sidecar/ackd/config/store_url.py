@@ -36,6 +36,11 @@ class StoreTarget:
     service: str = ""
     tls: bool = False
 
+    @property
+    def private(self) -> bool:
+        """Whether no other process can reach it."""
+        return self.kind in ("embedded", "memory")
+
 
 def parse_store_url(url: str) -> StoreTarget:
     """Parse `store.url`. Raises `ValueError` with a sentence for the operator."""

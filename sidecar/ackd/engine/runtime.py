@@ -128,7 +128,6 @@ class Runtime:
         )
         self.traces: Traces | None = None
         self._outages: Outages | None = None
-        self._network = peers
         self._links = PeerLinks(peers, self._clock)
         self._flusher = Flusher(self._store, batch_max=settings.store.batch_max)
         self._settler: Settler | None = None
@@ -141,6 +140,7 @@ class Runtime:
             self._by_name.partition_gauges,
             self._by_name.controls,
             self.readiness,
+            lambda: len(self._links.unreachable()),
         )
         self._gauges.attach(settings.identity)
 
@@ -161,8 +161,7 @@ class Runtime:
             await self.traces.start()
             self._outages = Outages(self.traces, self._store, self._brokers, self._up)
         context = await self._connect()
-        if self._network is not None:
-            self._links.started(await self._network.start(self._links, lambda: context.keys.key))
+        await self._links.start(lambda: context.keys.key)
         for name, each in self.settings.subscriptions.items():
             self._subscriptions[name] = self._build(name, each, context)
         self._settler = Settler(self._by_name.settles, context)
@@ -210,7 +209,7 @@ class Runtime:
         settings, context = apart(name, settings, context)
         note = MemberNote(version=__version__, settings=settings_marks(name, settings))
         broker = self._brokers[settings.broker]
-        shared = self._links.address and not is_broadcast(settings)
+        shared = self._links.on and not is_broadcast(settings)
         peers = PeerParts(self._links, self._release) if shared else None
         return Subscription(
             name,
@@ -272,8 +271,6 @@ class Runtime:
             self._outages.end()
         await asyncio.gather(*(each.leave() for each in self._subscriptions.values()))
         await self._publishing.stop()
-        if self._network is not None:
-            await self._network.stop()
         await self._links.stop()
         await self._tasks.stop()
         await asyncio.gather(*(each.close() for each in self._brokers.values()))
@@ -489,7 +486,8 @@ class Runtime:
             self._by_name.readiness,
             self.vitals.failure,
             draining=self._drain.begun,
-            unreachable=self._links.unreachable() if self._links.address else None,
+            unreachable=self._links.unreachable() if self._links.on else None,
+            unheard=self._links.problem,
         )
 
     def info(self) -> Mapping[str, object]:

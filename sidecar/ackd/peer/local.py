@@ -19,6 +19,8 @@ class Local:
 
     name: str
     instance: str
+    machine: str
+    """Where its loopback addresses mean something."""
     key: Callable[[], bytes]
     """The store's secret as it is now."""
     files: TlsFiles | None

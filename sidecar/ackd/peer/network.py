@@ -21,6 +21,7 @@ from ackd.peer.handshake import Handshake, Hello, NoLinkError
 from ackd.peer.link import READ_BYTES, TICKS_A_BEAT, LinkShare, TcpLink
 from ackd.peer.local import Local
 from ackd.peer.peer_limits import PeerLimits
+from ackd.peer.this_machine import ON, this_machine
 from ackd.peer.tls import TlsFiles, explained, unverified
 from ackd.ports.peers import PeerUser
 from ackd.telemetry.metrics import Metrics
@@ -62,7 +63,8 @@ class TcpPeers:
 
     async def start(self, user: PeerUser, key: Callable[[], bytes]) -> str:
         """Listen; returns the address for the others. `key()`: the secret that the sidecars of one
-        store share, as it is now. Raises ConfigError.
+        store share, as it is now. Raises ConfigError, and PeerError: it can't listen, and
+        `connect` works nevertheless.
         """
         settings, metrics = self._settings, self._metrics
         address = _address("listen", settings.listen, parse_peer_address)
@@ -81,26 +83,27 @@ class TcpPeers:
         local = await asyncio.to_thread(self._local, key, files, secret=not given.local)
         arrivals = Arrivals(local, self._limits, metrics, self._has_room, self._arrived)
         self._running = local, share, arrivals
-        try:
-            host, port = await arrivals.listen(address.host, address.port, self._vitals)
-        except OSError as error:
-            problem = f"peers.listen: can't listen on {address}: {error.strerror or error}."
-            raise ConfigError(problem) from error
+        self._count()
         self._tasks.start(self._sweep(), "sweep")
         if files is not None:
             self._tasks.start(files.watch(), "tls")
-        self._count()
-        return str(TcpAddress(given.host if settings.advertise else host, given.port or port))
+        try:
+            host, port = await arrivals.listen(address.host, address.port, self._vitals)
+        except OSError as error:
+            problem = f"peers.listen: can't listen on {address}: {error.strerror or error}"
+            raise PeerError(problem) from error
+        reported = TcpAddress(given.host if settings.advertise else host, given.port or port)
+        return f"{reported}{ON}{local.machine}" if reported.local else str(reported)
 
     def _local(self, key: Callable[[], bytes], files: TlsFiles | None, *, secret: bool) -> Local:
         """`secret`: whether others connect over a network."""
         own = None
         if files is None and secret:
-            # Some 10 MiB that a sidecar alone on its machine need not load.
+            # Some 12 MiB that a sidecar alone on its machine need not load.
             from ackd.peer.self_made import listening  # noqa: PLC0415
 
             own = listening()
-        return Local(self.name, self.instance, key, files, own, unverified())
+        return Local(self.name, self.instance, this_machine(), key, files, own, unverified())
 
     async def connect(self, name: str, address: str) -> None:
         """Make a link to the sidecar `name` at `address`, unless there is one, whoever made it;
@@ -121,13 +124,16 @@ class TcpPeers:
             over.set()
 
     async def _connect(self, name: str, text: str) -> None:
+        if self._running is None:
+            raise PeerError("This sidecar connects to no other: it is starting or stopping.")
+        local = self._running[0]
+        text, _, machine = text.partition(ON)
+        if machine and machine != local.machine:
+            raise PeerError(f"{name} listens on its own machine only (its `peers.listen`).")
         try:
             address = parse_peer_address(text)
         except ValueError as error:
             raise PeerError(f"{name} gives the address {text!r}: {error}.") from error
-        if self._running is None:
-            raise PeerError("This sidecar connects to no other: it is starting or stopping.")
-        local = self._running[0]
         tls = local.connecting(address)
         outcome: Outcome = asyncio.get_running_loop().create_future()
         terms = local.terms(tls, partial(self._made, outcome), expected=name)

@@ -69,7 +69,9 @@ class PeerNetwork(Protocol):
 
     async def start(self, user: PeerUser, key: Callable[[], bytes]) -> str:
         """Listen; returns the address for the others. `key()`: the secret that the sidecars of one
-        store share, as it is now. Raises ConfigError.
+        store share, as it is now.
+
+        Raises ConfigError, and PeerError: it can't listen, and `connect` works nevertheless.
         """
 
     async def connect(self, name: str, address: str) -> None:

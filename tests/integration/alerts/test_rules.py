@@ -148,6 +148,9 @@ CASES: dict[str, Case] = {
     ),
     "AckdDeadlinesLate": Case(buckets("ackd_deadline_lateness_seconds", SUB, "0.5"), OF_SIDECAR),
     "AckdClockSkew": Case({f"ackd_clock_skew_seconds{SIDECAR}": "0x5 -9x120"}, OF_SIDECAR),
+    "AckdPeersUnreachable": Case(
+        {f"ackd_peers_unreachable{SIDECAR}": "0x30 1x5 0x3 2x60"}, OF_SIDECAR
+    ),
     "AckdVersionsDiffer": Case(
         {
             'ackd_info{job="a",instance="i",version="1",identity="i"}': "1x150",

@@ -29,7 +29,7 @@ def with_tls(folder: Path, *lines: str) -> str:
 
 def test_by_default_the_machine_itself_is_listened_on() -> None:
     peers = load_text("", FILE, {}).peers
-    assert (peers.on, peers.listen, peers.advertise) == (False, "127.0.0.1:0", "")
+    assert (peers.on, peers.listen, peers.advertise) == (True, "127.0.0.1:0", "")
 
 
 def test_an_address_of_a_pod_comes_from_the_environment(tmp_path: Path) -> None:

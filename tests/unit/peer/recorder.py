@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from ackd.config.peers import PeerSettings
 from ackd.peer.network import TcpPeers
 from ackd.peer.peer_limits import PeerLimits
+from ackd.peer.this_machine import ON
 from ackd.ports import PeerLink
 from ackd.telemetry.metrics import Metrics
 from tests.support.wait import wait_until_async
@@ -81,13 +82,19 @@ class Node:
     peers: TcpPeers
     user: Recorder
     metrics: Metrics
-    address: str = ""
+    told: str = ""
+    """What the others are given."""
     key: list[bytes] = field(default_factory=lambda: [KEY])
     """The last one counts."""
 
     async def start(self) -> None:
         """Listen."""
-        self.address = await self.peers.start(self.user, lambda: self.key[-1])
+        self.told = await self.peers.start(self.user, lambda: self.key[-1])
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return self.told.partition(ON)[0]
 
     def refused(self, reason: str) -> float:
         """How many handshakes were refused for it."""

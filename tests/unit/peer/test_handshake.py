@@ -12,6 +12,7 @@ from ackd.config.peers import PeerSettings
 from ackd.errors import ConfigError, PeerError
 from ackd.peer.handshake import CONNECTING, HELLO_BYTES, MAGIC, Hello, proof
 from ackd.peer.peer_limits import PeerLimits
+from ackd.peer.this_machine import ON, this_machine
 from tests.unit.peer.recorder import KEY, linked, make_node, running
 from tests.unit.peer.stranger import impostor, stranger
 
@@ -230,11 +231,28 @@ async def test_an_address_that_nobody_can_use_is_a_mistake(tmp_path: Path) -> No
             await make_node("one", settings).start()
 
 
-async def test_an_address_in_use_is_a_mistake_of_the_configuration() -> None:
+async def test_a_sidecar_whose_port_is_taken_connects_to_others() -> None:
     one = make_node("one")
     async with running(one):
-        with pytest.raises(ConfigError, match=r"peers.listen: can't listen on 127"):
-            await make_node("other", PeerSettings(listen=one.address)).start()
+        other = make_node("other", PeerSettings(listen=one.address))
+        try:
+            with pytest.raises(PeerError, match=r"peers.listen: can't listen on 127.*in use"):
+                await other.start()
+            await linked(other, one)
+        finally:
+            await other.peers.stop()
+
+
+async def test_a_loopback_address_is_used_on_its_own_machine_only() -> None:
+    """Elsewhere nobody, or somebody else, listens there; nothing is said to him."""
+    one, other = make_node("one"), make_node("other")
+    async with running(one, other):
+        assert other.told == f"{other.address}{ON}{await asyncio.to_thread(this_machine)}"
+        with pytest.raises(PeerError, match=r"listens on its own machine only"):
+            await one.peers.connect("other", f"{other.address}{ON}another")
+        assert other.user.events == []
+        assert other.metrics.peer_bytes.at("received").value == 0
+        await one.peers.connect("other", other.told)
 
 
 async def test_the_address_for_others_may_be_another() -> None:

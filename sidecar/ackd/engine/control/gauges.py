@@ -32,7 +32,9 @@ class Gauges:
         partitions: Mapping[str, PartitionGauges],
         controls: Mapping[str, Control],
         readiness: Callable[[], Sequence[Reason]],
+        unreachable: Callable[[], int],
     ) -> None:
+        """`unreachable`: how many sidecars this one needs and can't reach."""
         self._metrics = metrics
         self._store = store
         self._brokers = brokers
@@ -41,6 +43,7 @@ class Gauges:
         self._partitions = partitions
         self._controls = controls
         self._readiness = readiness
+        self._unreachable = unreachable
         self._reasons: set[str] = set()
         self._shown: set[Series] = set()
         self._begun: set[str] = set()
@@ -76,6 +79,7 @@ class Gauges:
         for name, broker in self._brokers.items():
             up = self._connected[name].is_set() and not broker.conditions()
             self._metrics.broker_up.at(name).set(up)
+        self._metrics.peers_unreachable.at().set(self._unreachable())
         self._tell_readiness()
         for name, subscription in self._subscriptions.items():
             if name not in self._begun:

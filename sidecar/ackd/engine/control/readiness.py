@@ -91,9 +91,11 @@ def readiness(
     *,
     draining: bool,
     unreachable: Mapping[str, str] | None = None,
+    unheard: str = "",
 ) -> list[Reason]:
     """List all reasons; the sidecar is ready if every one is ok. `failure`: a task that ended for
     good (`Vitals`). `unreachable`: why there is no link to which sidecars; None without peers.
+    `unheard`: why no other sidecar can connect to this one.
     """
     reasons = [Reason("draining", ok=False, detail="stopping")] if draining else []
     if failure:
@@ -107,7 +109,8 @@ def readiness(
             wrong.append(broker_errors[name])
         reasons.append(Reason(f"broker:{name}", ok=not wrong, detail="; ".join(wrong)))
     if unreachable is not None:
-        reasons.append(Reason("peers", ok=True, detail=_unlinked(unreachable)))
+        details = filter(None, (unheard, _unlinked(unreachable)))
+        reasons.append(Reason("peers", ok=True, detail="; ".join(details)))
     return reasons + [each.reason() for each in subscriptions.values()]
 
 

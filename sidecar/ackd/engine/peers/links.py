@@ -5,7 +5,7 @@ pair.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import NamedTuple, Protocol
 
@@ -33,6 +33,9 @@ LOG = logging.getLogger("ackd.engine")
 
 AGAIN = Backoff(300, 3_000)
 """Waits between tries to reach a sidecar."""
+IDLE_MS = 300_000
+LOOK_MS = 10_000
+"""How often idle links are looked for."""
 FORGET_MS = 60_000
 """For how long it is remembered that a sidecar could not be reached."""
 
@@ -44,6 +47,8 @@ class Asking(Protocol):
     def closed(self, link: PeerLink) -> None: ...
     def answered(self, link: PeerLink, answer: PeerAnswer) -> None: ...
     def ready(self, link: PeerLink, ready: PeerReady) -> None: ...
+    def waits(self) -> bool: ...
+    def unwatch(self, link: PeerLink) -> None: ...
     def expired(self, count: int) -> None: ...
 
 
@@ -56,6 +61,7 @@ class Owning(Protocol):
     def lost(self, link: PeerLink, numbers: list[int]) -> None: ...
     def watched(self, link: PeerLink, *, on: bool) -> None: ...
     def writable(self, link: PeerLink) -> None: ...
+    def serves(self, link: PeerLink) -> bool: ...
     def closed(self, link: PeerLink) -> None: ...
 
 
@@ -91,7 +97,8 @@ class _Unreached:
 class PeerLinks:
     """Implements `ackd.ports.PeerUser`. `start`, use, `stop`.
 
-    `address`: where others reach this sidecar; empty before `start` and without a network.
+    `address`: where others reach this sidecar; empty before `start`, without a network, and when it
+    could not listen, for which `problem` says why.
     """
 
     def __init__(self, network: PeerNetwork | None, clock: Clock) -> None:
@@ -104,12 +111,31 @@ class PeerLinks:
         self._sides: dict[str, Sides] = {}
         self._numbers = count(1)
         self.address = ""
+        self.problem = ""
+        # When something came on each link, and when to look for those that nobody uses.
+        self._received_ms: dict[PeerLink, int] = {}
+        self._look_ms = 0
 
-    def started(self, address: str) -> None:
-        """The network listens there."""
-        self.address = address
+    @property
+    def on(self) -> bool:
+        """Whether there is a network."""
+        return self._network is not None
+
+    async def start(self, key: Callable[[], bytes]) -> None:
+        """Listen. A sidecar that can't goes on, and others can't connect to it. `key`: as the
+        network has it. Raises ConfigError.
+        """
+        if self._network is None:
+            return
+        try:
+            self.address = await self._network.start(self, key)
+        except PeerError as error:
+            self.problem = error.detail
+            LOG.warning("no other sidecar can connect to this one: %s", error.detail)
 
     async def stop(self) -> None:
+        if self._network is not None:
+            await self._network.stop()
         await self._tasks.stop()
 
     def number(self) -> int:
@@ -173,9 +199,32 @@ class PeerLinks:
         kept = self._unreached.items()
         self._unreached = {n: each for n, each in kept if each.trying or each.again_ms > before_ms}
 
+    def close_idle(self) -> None:
+        """Close links on which nothing came for long, and over which nobody waits for anything."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._look_ms:
+            return
+        self._look_ms = now_ms + LOOK_MS
+        for link in self.all():
+            if now_ms - self._received_ms[link] > IDLE_MS and not self._used(link):
+                LOG.info("the link to %s is closed: nobody has used it for a while", link.name)
+                link.close()
+
+    def _used(self, link: PeerLink) -> bool:
+        """Whether a receive waits, here or there. A sidecar where none does says so over there."""
+        used = False
+        for sides in self._sides.values():
+            if sides.asking.waits():
+                used = True
+            else:
+                sides.asking.unwatch(link)
+            used = used or sides.owning.serves(link)
+        return used
+
     # --- ackd.ports.PeerUser
 
     def opened(self, link: PeerLink) -> None:
+        self._received_ms[link] = self._clock.monotonic_ms()
         self._links.setdefault(link.name, []).append(link)
         self._unreached.pop(link.name, None)
         for sides in self._sides.values():
@@ -183,6 +232,7 @@ class PeerLinks:
             sides.questions.opened(link)
 
     def closed(self, link: PeerLink) -> None:
+        self._received_ms.pop(link, None)
         links = self._links.get(link.name, [])
         if link in links:
             links.remove(link)
@@ -199,6 +249,7 @@ class PeerLinks:
 
     def received(self, link: PeerLink, frame: bytes) -> None:
         """Pass a frame to its subscription. One that this sidecar does not have has no messages."""
+        self._received_ms[link] = self._clock.monotonic_ms()
         found = read_frame(frame)
         sides = self._sides.get(found.subscription)
         if sides is None:

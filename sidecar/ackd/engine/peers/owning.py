@@ -226,6 +226,12 @@ class PeerOffers:
 
     # --- links
 
+    def serves(self, link: PeerLink) -> bool:
+        """Whether a receive of the other side waits here, or wants to hear of messages."""
+        if link in self._watchers or link in self._held:
+            return True
+        return any(offer.link is link for offer in self._offers.values())
+
     def writable(self, link: PeerLink) -> None:
         held = self._held.pop(link, None)
         while held:

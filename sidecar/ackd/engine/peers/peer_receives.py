@@ -320,6 +320,16 @@ class PeerReceives:
             link, _ = self._unwatched.popitem()
             link.send(write_frame(PeerWatch(self._state.name, on=True)))
 
+    def waits(self) -> bool:
+        """Whether a receive of this sidecar waits elsewhere, or would."""
+        return bool(self._asked or self._idle)
+
+    def unwatch(self, link: PeerLink) -> None:
+        """No receive waits: the other side need not say when it has messages."""
+        if link not in self._unwatched:
+            self._unwatched[link] = None
+            link.send(write_frame(PeerWatch(self._state.name, on=False)))
+
     # --- links
 
     def opened(self, link: PeerLink) -> None:

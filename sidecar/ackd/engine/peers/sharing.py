@@ -75,6 +75,7 @@ class PeerSharing:
                     owners[member.name] = note.ready
         self.questions.seen(addresses)
         self._asking.seen(addresses, owners)
+        self._links.close_idle()
 
     def expired(self, counts: Mapping[str, int]) -> None:
         """Tell other sidecars how many leases of their applications have expired here."""

@@ -30,6 +30,7 @@ class Scene:
         self.store = MeasuredStore(world.store, world.metrics)
         self.connected = asyncio.Event()
         self.reasons: list[Reason] = []
+        self.unreachable = 0
         self.control = Control(world.state, world.context)
         self.subscriptions: dict[str, SubscriptionGauges] = {}
         lag = StableOffsetLag(world.clock)
@@ -43,6 +44,7 @@ class Scene:
             {NAME: partitions},
             {NAME: self.control},
             lambda: self.reasons,
+            lambda: self.unreachable,
         )
         self.gauges.attach("pod-1")
 
@@ -172,3 +174,9 @@ async def test_a_sidecar_that_is_gone_is_filled_no_more(world: World, scene: Sce
     world.metrics.render("")
     found = world.metrics.registry.get_sample_value("ackd_broker_up", {"broker": "main"})
     assert found == 1, "nobody has set it"
+
+
+async def test_sidecars_that_are_needed_and_not_reached_are_counted(scene: Scene) -> None:
+    assert scene.value("peers_unreachable") == 0
+    scene.unreachable = 2
+    assert scene.value("peers_unreachable") == 2

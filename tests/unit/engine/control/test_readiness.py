@@ -96,6 +96,8 @@ async def test_sidecars_without_a_link_are_a_warning(world: World, parts: Parts)
         True,
         "no link to 9 other sidecars: pod-0: refused; pod-1: refused; pod-2: refused",
     )
+    found = reasons(world, parts, unreachable={"pod-1": "refused"}, unheard="no port")["peers"]
+    assert (found.ok, found.detail[:20]) == (True, "no port; no link to ")
 
 
 @pytest.mark.parametrize(

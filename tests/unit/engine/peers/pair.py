@@ -36,18 +36,23 @@ class TestLink:
 
 
 class TestNetwork:
-    """Implements `ackd.ports.PeerNetwork`. `fails`: why nobody can be reached."""
+    """Implements `ackd.ports.PeerNetwork`. `fails`: why nobody can be reached; `deaf`: why it can't
+    listen.
+    """
 
     __test__ = False
 
     def __init__(self) -> None:
         self.fails = ""
+        self.deaf = ""
         self.tried: list[tuple[str, str]] = []
         self.user: PeerUser | None = None
 
     async def start(self, user: PeerUser, key: Callable[[], bytes]) -> str:
         del key
         self.user = user
+        if self.deaf:
+            raise PeerError(self.deaf)
         return "127.0.0.1:1"
 
     async def connect(self, name: str, address: str) -> None:

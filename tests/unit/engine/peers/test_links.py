@@ -18,7 +18,7 @@ from ackd.engine.peers.frames import (
     PeerWatch,
     write_frame,
 )
-from ackd.engine.peers.links import AGAIN, FORGET_MS, PeerLinks, Sides
+from ackd.engine.peers.links import AGAIN, FORGET_MS, IDLE_MS, LOOK_MS, PeerLinks, Sides
 from ackd.ports import PeerLink
 from tests.unit.engine.peers.pair import TestLink, TestNetwork
 from tests.unit.engine.world import World
@@ -29,6 +29,16 @@ class Side:
 
     def __init__(self) -> None:
         self.told: list[tuple[str, object]] = []
+        self.waiting = self.serving = False
+
+    def waits(self) -> bool:
+        return self.waiting
+
+    def unwatch(self, link: PeerLink) -> None:
+        self.told.append(("unwatch", link.name))
+
+    def serves(self, _: PeerLink) -> bool:
+        return self.serving
 
     def opened(self, link: PeerLink) -> None:
         self.told.append(("opened", link))
@@ -69,7 +79,7 @@ class Side:
 
 async def started(world: World, network: TestNetwork) -> PeerLinks:
     links = PeerLinks(network, world.clock)
-    links.started(await network.start(links, lambda: b""))
+    await links.start(lambda: b"")
     return links
 
 
@@ -105,6 +115,58 @@ async def test_who_can_not_be_reached_is_tried_again_after_a_while(world: World)
     assert (links.unreachable(), links.to("pod-2") is None) == ({}, False)
 
 
+async def test_a_sidecar_that_can_not_listen_connects_to_others(world: World) -> None:
+    network = TestNetwork()
+    network.deaf = "the port is taken"
+    links = await started(world, network)
+    assert (links.on, links.address, links.problem) == (True, "", "the port is taken")
+    links.want("pod-2", "there")
+    await asyncio.sleep(0.001)
+    assert links.to("pod-2") is not None
+    await links.stop()
+
+
+def idle(world: World, link: TestLink, side: Side) -> PeerLinks:
+    """A link on which nothing has come for as long as it may stay."""
+    links = PeerLinks(None, world.clock)
+    links.register("work", Sides(side, side, side))
+    links.opened(link)
+    side.told.clear()
+    links.close_idle()
+    world.clock.pass_ms(IDLE_MS)
+    return links
+
+
+async def test_a_link_that_nobody_uses_is_closed_after_a_while(world: World) -> None:
+    link, side = TestLink("pod-2"), Side()
+    links = idle(world, link, side)
+    links.close_idle()
+    assert (link.closed, side.told) == (False, [])
+    world.clock.pass_ms(LOOK_MS)
+    links.close_idle()
+    assert (link.closed, side.told) == (True, [("unwatch", "pod-2")])
+
+
+@pytest.mark.parametrize("use", ["waiting", "serving"])
+async def test_a_link_over_which_somebody_waits_stays(world: World, use: str) -> None:
+    link, side = TestLink("pod-2"), Side()
+    links = idle(world, link, side)
+    setattr(side, use, True)
+    world.clock.pass_ms(LOOK_MS)
+    links.close_idle()
+    assert not link.closed
+    assert (("unwatch", "pod-2") in side.told) is (use == "serving")
+
+
+async def test_a_link_on_which_something_came_stays(world: World) -> None:
+    link, side = TestLink("pod-2"), Side()
+    links = idle(world, link, side)
+    links.received(link, write_frame(PeerTaken("work", 1)))
+    world.clock.pass_ms(LOOK_MS)
+    links.close_idle()
+    assert not link.closed
+
+
 async def test_i8_who_is_not_needed_any_more_is_forgotten(world: World) -> None:
     network = TestNetwork()
     network.fails = "refused"
@@ -118,7 +180,7 @@ async def test_i8_who_is_not_needed_any_more_is_forgotten(world: World) -> None:
 async def test_without_a_network_nobody_is_tried(world: World) -> None:
     links = PeerLinks(None, world.clock)
     links.want("pod-2", "there")
-    assert (links.address, links.unreachable()) == ("", {})
+    assert (links.on, links.address, links.unreachable()) == (False, "", {})
 
 
 async def test_the_newest_link_to_a_sidecar_is_used_and_then_an_older_one(world: World) -> None:
