@@ -121,7 +121,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         traces = Traces(TraceSettings(files=True), "bench", Path(folder), Metrics())
         way, part = Written(), partition()
-        traces.ways = [cast("Any", way)]
+        traces.exports.exporters = [cast("Any", way)]
         topics = cast("Any", SimpleNamespace(known={}))
         owned = cast("Any", SimpleNamespace(by_ledger={}))
         whole = SubscriptionSpans(

@@ -1,40 +1,29 @@
-"""Collects spans and passes them to the exporters: bounded, counted, never delaying a message."""
+"""All spans of a sidecar: bounded, counted, never delaying a message."""
 
 from __future__ import annotations
 
 import asyncio
-import platform
-import threading
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from ackd import __version__
 from ackd.config.schema import Settings
 from ackd.config.traces import TraceSettings
-from ackd.hidden import HIDDEN
 from ackd.telemetry.acked import Acked
 from ackd.telemetry.metrics import Metrics
+from ackd.telemetry.sidecar_spans import SidecarSpans
+from ackd.telemetry.span_buffer import SpanBuffer
 from ackd.telemetry.spans import MASK_56, PRODUCER, SpanEvent, text, whole
-from ackd.telemetry.tracecount import LastRun, TraceCounts
-from ackd.telemetry.tracefile import TraceFiles
-from ackd.telemetry.traceway import FileOutput, OtlpOutput, TraceBatch, TraceExporter
+from ackd.telemetry.trace_exports import TraceExports
+from ackd.telemetry.tracecount import TraceCounts
 
-if TYPE_CHECKING:
-    from ackd.telemetry.own import OwnSpans
-
-BATCH_SPANS = 500
 STATUS_MS = 60_000
-SCOPE = f'{{"name":"ackd","version":"{__version__}"}}'
 _ERROR = ',"status":{"code":2}'
 
 
-# tidy: long-class attributes=23 -- buffers, files and counts of one writer
 class Traces:
-    """All spans of one sidecar. Only the event loop's thread calls the methods.
+    """What parts report spans to. Only the event loop's thread calls the methods.
 
     `threshold`: a trace whose low 56 bits are below it is not sampled. `weight`: attribute of
     sampled traces, with a comma before it; empty with a sample of 1. Parts that
@@ -50,64 +39,42 @@ class Traces:
         if settings.sample < 1.0:
             weight = f'{{"doubleValue":{1.0 / settings.sample!r}}}'
             self.weight = f',{{"key":"ackd.sample.weight","value":{weight}}}'
+        self._boot = uuid4().hex
+        self._counts_path = folder / f".ackd-{identity}.counts"
         self._collectors: dict[object, Callable[[], None]] = {}
-        self.boot = uuid4().hex
-        self._identity, self._metrics = identity, metrics
-        self._resource = _as_text(self._described(self.boot))
-        self._own: OwnSpans | None = None
-        self._own_count = 0
-        self._spans: list[str] = []
-        self._acks: list[Acked] = []
-        self._events = [0] * len(SpanEvent)
-        self._lock = threading.Lock()
-        self._deleted = self._publishes = 0
+        self._sidecar = SidecarSpans(identity, self._boot)
+        self.exports = TraceExports(settings, identity, folder, metrics)
+        counts = TraceCounts(None, self._boot)
+        self._buffer = SpanBuffer(self._sidecar.resource, counts, self.exports.offer)
+        self._publishes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._status_ms = _now_us() // 1000
-        self._seen: dict[tuple[str, str], int] = {}
-        self._seen_deleted = 0
-        self.ways: list[TraceExporter] = []
-        self._folder = folder
-        self.counts = TraceCounts(None, self.boot)
-        metrics.before_scrape(self._scraped)
+
+    @property
+    def counts(self) -> TraceCounts:
+        """Spans made, written and dropped."""
+        return self._buffer.counts
 
     # --- life
 
     def _open(self) -> None:
-        from ackd.telemetry.own import OwnSpans  # noqa: PLC0415  only when traces are on
-
-        settings, identity = self.settings, self._identity
-        self._own = OwnSpans(
-            self._described(self.boot), lambda span: self.add(SpanEvent.OWN, [span])
-        )
-        if settings.files:
-            self.counts = TraceCounts(self._folder / f".ackd-{identity}.counts", self.boot)
-            files = TraceFiles(
-                self._folder,
-                identity,
-                datetime.now(UTC).strftime("%Y%m%dT%H%M%S"),
-                bytes_max=settings.file_bytes_max,
-                ms_max=settings.file_ms_max,
-                disk_bytes_max=settings.disk_bytes_max,
-                deleted=self._were_deleted,
-            )
-            self.ways.append(
-                TraceExporter("file", FileOutput(files), settings.buffer_max, self._done)
-            )
-        if settings.otlp_url:
-            output = OtlpOutput(settings.otlp_url, _token(settings.otlp_token_file))
-            done = _nothing if self.ways else self._done
-            self.ways.append(TraceExporter("otlp", output, settings.buffer_max, done))
+        self._sidecar.open(lambda span: self.add(SpanEvent.OWN, [span]))
+        if self.settings.files:
+            self._buffer.count_in(TraceCounts(self._counts_path, self._boot))
+        self.exports.open(self._buffer.finished)
 
     async def start(self) -> None:
-        """Start the threads and the timer; report the start, and the spans that a crash has lost.
+        """Start the exporters and the timer; report the start, and the spans that a crash has lost.
 
-        The exporter also names the files that a killed run left. Raises ConfigError, OSError.
+        Raises ConfigError, OSError.
         """
         await asyncio.to_thread(self._open)
-        for way in self.ways:
-            way.start()
-        if self.counts.last is not None:
-            self._tell_of(self.counts.last)
+        self.exports.start()
+        last = self.counts.last
+        if last is not None:
+            self.expect(SpanEvent.OWN, 1)
+            self._sidecar.last_run(last, self.exports.offer)
+            self.exports.lost_in_crash(sum(last.lost.values()))
         self.own("start")
         self._timer = asyncio.get_running_loop().call_later(
             self.settings.flush_ms / 1000, self._tick
@@ -121,10 +88,9 @@ class Traces:
         self._timer = None
         self.flush_all()
         self.own("stop")
-        self._status()
+        self._sidecar.status(self.counts, self.exports.deleted)
         self.flush()
-        await asyncio.gather(*(asyncio.to_thread(way.stop) for way in self.ways))
-        self._scraped()
+        await self.exports.stop()
         self.counts.close()
 
     def _tick(self) -> None:
@@ -132,7 +98,7 @@ class Traces:
         now_ms = _now_us() // 1000
         if now_ms - self._status_ms >= STATUS_MS:
             self._status_ms = now_ms
-            self._status()
+            self._sidecar.status(self.counts, self.exports.deleted)
         self._timer = asyncio.get_running_loop().call_later(
             self.settings.flush_ms / 1000, self._tick
         )
@@ -141,39 +107,29 @@ class Traces:
 
     def add(self, event: SpanEvent, spans: list[str]) -> None:
         """Add finished spans of one event."""
-        self.counts.made[event] += len(spans)
-        self.put(event, spans, len(spans))
+        self._buffer.add(event, spans)
 
     def expect(self, event: SpanEvent, count: int) -> None:
         """Count spans that will follow for this many messages, so that a crash before that counts
         them as lost. A negative number takes it back.
         """
-        self.counts.made[event] += count
+        self._buffer.expect(event, count)
 
     def put(self, event: SpanEvent, spans: list[str], count: int) -> None:
         """Add spans that were expected; they stand for `count`."""
-        self._spans += spans
-        self._events[event] += count
-        if len(self._spans) >= BATCH_SPANS:
-            self.flush()
+        self._buffer.put(event, spans, count)
 
     def acked(self, acks: list[Acked]) -> None:
         """Add acked messages; the exporter's thread writes their spans later."""
-        self.counts.made[SpanEvent.ACK] += len(acks)
-        self._events[SpanEvent.ACK] += len(acks)
-        self._acks += acks
-        if len(self._acks) >= BATCH_SPANS:
-            self.flush()
+        self._buffer.acked(acks)
 
     def lost(self, event: SpanEvent) -> None:
         """Count a span that can't be made: its message is no longer known."""
-        self.counts.made[event] += 1
-        self.drop(event)
+        self._buffer.lost(event)
 
     def drop(self, event: SpanEvent) -> None:
         """Count a span that was expected and can't be made."""
-        with self._lock:
-            self.counts.dropped[event] += 1
+        self._buffer.drop(event)
 
     def own(
         self,
@@ -191,17 +147,8 @@ class Traces:
         `once`: identifies the event wherever it is reported, if it may be reported again; `caller`:
         headers of the request that caused it (`ackd.telemetry.caller`).
         """
-        if self._own is None:
-            return
-        self._own_count += 1
-        now_us = _now_us()
-        self._own.tell(
-            f"{name} {of}",
-            {"ackd.event": name, **(attributes or {})},
-            (start_us or now_us, now_us),
-            f"{name}/{once or f'{self.boot}/{self._own_count}'}",
-            error=error,
-            caller=caller,
+        self._sidecar.add(
+            name, attributes, start_us=start_us, error=error, of=of, once=once, caller=caller
         )
 
     def published(self, more: str, start_ms: int, topic: str, *, failed: bool) -> None:
@@ -233,85 +180,8 @@ class Traces:
         self.flush()
 
     def flush(self) -> None:
-        """Pass what was collected to each exporter; what an exporter has no room for is dropped."""
-        if not self._spans and not self._acks:
-            return
-        batch = TraceBatch(self._resource, SCOPE, self._spans, self._events, self._acks)
-        self._spans, self._acks, self._events = [], [], [0] * len(SpanEvent)
-        for way in self.ways:
-            if not way.offer(batch) and way is self.ways[0]:
-                self._count(batch, len(batch))
-
-    def _done(self, batch: TraceBatch, refused: int) -> None:
-        """The first exporter's thread has written a batch, or failed to."""
-        self._count(batch, refused)
-
-    def _count(self, batch: TraceBatch, refused: int) -> None:
-        row = self.counts.dropped if refused == len(batch) else self.counts.written
-        with self._lock:
-            for event, count in enumerate(batch.events):
-                if count:
-                    row[event] += count
-
-    # --- about itself
-
-    def _described(self, boot: str) -> dict[str, str]:
-        return {
-            "service.name": "ackd",
-            "service.version": __version__,
-            "service.instance.id": self._identity,
-            "host.name": platform.node(),
-            "ackd.boot.id": boot,
-        }
-
-    def _status(self) -> None:
-        more = {
-            "ackd.spans.written": sum(self.counts.written),
-            "ackd.spans.dropped": sum(self.counts.dropped),
-        }
-        more |= _by_event("dropped", {e: self.counts.dropped[e] for e in SpanEvent})
-        if self._deleted:
-            more["ackd.files.deleted"] = self._deleted
-        self.own("status", more)
-
-    def _tell_of(self, last: LastRun) -> None:
-        """Report what the previous run lost when it was killed, under that run's name."""
-        from ackd.telemetry.own import OwnSpans  # noqa: PLC0415  only when traces are on
-
-        lost = sum(last.lost.values())
-        more: dict[str, str | int] = {
-            "ackd.event": "status",
-            "ackd.spans.written": last.written,
-            "ackd.spans.dropped": sum(last.dropped.values()) + lost,
-        }
-        more |= _by_event("lost", last.lost) | _by_event("dropped", last.dropped)
-        described = self._described(last.boot)
-
-        def put(span: str) -> None:
-            events = [0] * len(SpanEvent)
-            events[SpanEvent.OWN] = 1
-            self.counts.made[SpanEvent.OWN] += 1
-            batch = TraceBatch(_as_text(described), SCOPE, [span], events)
-            for way in self.ways:
-                way.offer(batch)
-
-        now_us = _now_us()
-        OwnSpans(described, put).tell("status ackd", more, (now_us, now_us), f"lost/{last.boot}")
-        self._metrics.trace_spans.at(self.ways[0].name, "crash").inc(lost)
-
-    def _were_deleted(self, files: int) -> None:
-        self._deleted += files
-
-    def _scraped(self) -> None:
-        """Copy the threads' numbers into the metrics."""
-        for way in self.ways:
-            now = {"written": way.written, "full": way.full, "failed": way.failed}
-            for outcome, count in now.items():
-                more = count - self._seen.get((way.name, outcome), 0)
-                self._metrics.trace_spans.at(way.name, outcome).inc(more)
-                self._seen[way.name, outcome] = count
-        self._metrics.trace_files_deleted.at().inc(self._deleted - self._seen_deleted)
-        self._seen_deleted = self._deleted
+        """Pass what was collected to each exporter; what the first has no room for is dropped."""
+        self._buffer.flush()
 
 
 def open_traces(settings: Settings, metrics: Metrics) -> Traces:
@@ -319,27 +189,6 @@ def open_traces(settings: Settings, metrics: Metrics) -> Traces:
     traces = settings.traces
     folder = traces.folder or settings.state_dir / "traces"
     return Traces(traces, settings.identity, folder, metrics)
-
-
-def _as_text(resource: Mapping[str, str]) -> str:
-    return ",".join(text(key, value) for key, value in resource.items())
-
-
-def _by_event(fate: str, counts: Mapping[SpanEvent, int]) -> dict[str, int]:
-    """Attributes for the events with a count above 0."""
-    return {f"ackd.spans.{fate}.{e.name.lower()}": count for e, count in counts.items() if count}
-
-
-def _nothing(_: TraceBatch, __: int) -> None:
-    """Do nothing: the exporter itself counts its losses."""
-
-
-def _token(path: Path | None) -> str:
-    if path is None:
-        return ""
-    token = path.read_text().split("\n", 1)[0].strip()
-    HIDDEN.add(token)
-    return token
 
 
 def _now_us() -> int:

@@ -28,7 +28,7 @@ def traces(folder: Path, **more: object) -> Traces:
 
 
 def metric(of: Traces, outcome: str, way: str = "file") -> float:
-    body, _ = of._metrics.render("")
+    body, _ = of.exports._metrics.render("")
     for family in text_string_to_metric_families(body.decode()):
         for sample in family.samples:
             if sample.labels == {"exporter": way, "outcome": outcome}:

@@ -132,7 +132,9 @@ async def test_without_a_collector_files_are_written_all_the_same(tmp_path: Path
     for part in range(10):
         made.add(SpanEvent.ACK, acks(50, part * 50))
         made.flush()
-        wait_until(lambda: made.ways[0]._put == made.ways[0]._taken, "the file")
+        wait_until(
+            lambda: made.exports.exporters[0]._put == made.exports.exporters[0]._taken, "the file"
+        )
     await made.stop()
     assert sum(each["ackd.event"] == "ack" for each in spans(tmp_path)) == 500
     assert metric(made, "full", "otlp") + metric(made, "failed", "otlp") == 500 + 3

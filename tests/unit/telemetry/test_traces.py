@@ -80,7 +80,7 @@ async def test_the_oldest_files_go_when_there_are_too_many(tmp_path: Path) -> No
     assert "ackd-one-20260101T000000-000001.jsonl.gz" not in left
     own = [path for path in named(tmp_path) if path != foreign]
     assert sum(path.stat().st_size for path in own) <= 1 << 20
-    body, _ = made._metrics.render("")
+    body, _ = made.exports._metrics.render("")
     assert b"ackd_trace_files_deleted_total 2.0" in body
 
 
@@ -242,7 +242,7 @@ async def test_a_disk_that_fails_costs_spans_and_is_counted(tmp_path: Path) -> N
 
 
 async def _failed(made: Traces) -> bool:
-    return made.ways[0].failed > 0
+    return made.exports.exporters[0].failed > 0
 
 
 def test_a_sample_keeps_its_share(tmp_path: Path) -> None:
