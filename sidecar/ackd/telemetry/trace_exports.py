@@ -53,8 +53,8 @@ class TraceExports:
             )
         if settings.otlp_url:
             output = OtlpOutput(settings.otlp_url, _token(settings.otlp_token_file))
-            told = _nothing if self.exporters else done
-            self.exporters.append(TraceExporter("otlp", output, settings.buffer_max, told))
+            on_done = _nothing if self.exporters else done
+            self.exporters.append(TraceExporter("otlp", output, settings.buffer_max, on_done))
 
     def start(self) -> None:
         """Start the threads. The one of the files also names those that a killed run left."""
