@@ -30,7 +30,7 @@ class SpanStage:
         settings = TraceSettings(sample=sample, application="shop")
         self.traces = Traces(settings, "pod-1", Path("unused"), world.metrics)
         self.traces._open()
-        self.traces.ways.append(cast("TraceExporter", self))
+        self.traces.exports.exporters.append(cast("TraceExporter", self))
         world.topics.known = {
             TOPIC: TopicInfo(TOPIC, TOPIC_ID, 4),
             RETRY_TOPIC: TopicInfo(RETRY_TOPIC, RETRY_ID, 1),
