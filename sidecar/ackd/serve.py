@@ -126,7 +126,7 @@ async def _drain(runtime: Runtime, hurry: asyncio.Event, server: ServerSettings)
 
 
 async def _give_back(runtime: Runtime) -> None:
-    LOG.info("%d leases were released", await runtime.give_back())
+    LOG.info("ackd released %d leases", await runtime.give_back())
 
 
 async def _race(

@@ -66,14 +66,14 @@ class ChunkedBitmap:
                 start += 1
 
     def full(self, start: int, count: int) -> bool:
-        """Whether `count` whole bytes from `start` (a multiple of 8) on, in one chunk, are set."""
+        """Whether 8 * `count` offsets from `start` on are marked: whole bytes of one chunk."""
         chunk = self.chunks.get(start >> CHUNK_SHIFT)
         first = (start & _MASK) >> 3
         return chunk is not None and chunk[first : first + count] == _FULL * count
 
     def empty(self, start: int, end: int) -> bool:
-        """True only if none of [start, end) is marked. May be False without need: it checks whole
-        bytes at both ends, and gives False for any range wider than a chunk.
+        """True only if no offset of [start, end) is marked. A quick check, which may answer False
+        for an empty range: it looks at whole bytes, and at no range wider than a chunk.
         """
         if end - start > CHUNK_OFFSETS:
             return False

@@ -87,7 +87,7 @@ class BreakerState:
         return int(now_ms >= self.next_ms)
 
     def tried(self, rules: BreakerRules, now_ms: int) -> None:
-        """A trial was delivered: the next one waits longer."""
+        """Note that a trial was delivered. The wait before the next one is longer."""
         self._wait(rules, now_ms)
 
     def _wait(self, rules: BreakerRules, now_ms: int) -> None:

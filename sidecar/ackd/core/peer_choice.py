@@ -39,7 +39,7 @@ class PeerChoice:
             self._owners.setdefault(name, _OwnerState()).ready = count
 
     def ready(self, name: str, count: int) -> None:
-        """An owner itself has said how many messages lie ready there, and grants them."""
+        """Note how many messages an owner reported as ready; it grants them."""
         owner = self._owners.get(name)
         if owner is not None:
             owner.ready, owner.skip_until_ms = count, 0

@@ -252,12 +252,13 @@ class Runtime:
                 subscription.state.found_cluster(subscription.cluster_scope(cluster))
                 await subscription.run()
             except* BrokerFatalError as group:
-                LOG.warning(
-                    "%s: its broker client ended, it joins again: %s", name, group.exceptions[0]
-                )
+                why = group.exceptions[0]
+                LOG.warning("%s: the broker client ended, ackd rejoins the group: %s", name, why)
             except* BrokerError as group:
                 LOG.warning(
-                    "%s: the broker ended it, it starts again: %s", name, group.exceptions[0]
+                    "%s: the broker ended the subscription, ackd starts it again: %s",
+                    name,
+                    group.exceptions[0],
                 )
             await asyncio.sleep(AGAIN.base_ms / 1000)
             again = self._build(name, subscription.state.configured, context)

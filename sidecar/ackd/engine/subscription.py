@@ -466,7 +466,7 @@ class Subscription:
                             self.tracing.close()
         except (AckdError, TimeoutError) as error:
             LOG.info(
-                "%s: left the group without a last commit (%s); the store has the progress",
+                "%s: ackd left the group without a last commit (%s); the store has the progress",
                 self.name,
                 error,
             )

@@ -133,7 +133,7 @@ class Pusher:
             await self._engine.abandon(received)
         except AckdError as error:
             LOG.info(
-                "%s: leases could not be released, they end at their deadlines: %s",
+                "%s: ackd could not release leases, they end at their deadlines: %s",
                 self._name,
                 error,
             )
@@ -201,7 +201,7 @@ class Pusher:
             self._out = True
             LOG.warning("%s: push stops, the application can't be reached: %s", self._name, detail)
             self._metrics.push_breaker_open.at(self._name).set(1)
-        self._tell(f"{self._push.url} can't be reached; tried again from time to time")
+        self._tell(f"{self._push.url} can't be reached; ackd tries again from time to time")
 
     def _somebody_there(self) -> None:
         if self._out:

@@ -109,7 +109,7 @@ class LedgerHandle:
     waiting: deque[_Submission] = field(default_factory=deque)
 
     def opened(self, snapshot: Snapshot) -> None:
-        """Take the numbers of the record that `Store.open` returned."""
+        """Take over term, incarnation and sequence numbers from what `Store.open` returned."""
         self.term, self.seq = snapshot.term, snapshot.seq
         self.incarnation, self.journal_next = snapshot.incarnation, snapshot.journal_next
 

@@ -62,7 +62,7 @@ async def test_r6_the_log_is_cut_above_the_position_while_nobody_reads(
     two = await start(name, name, name="two")
     assert sorted(await two.drain()) == list(range(30, 50))
     assert expired(two) == 18  # 5 to 12, which were handed out, and 20 to 29, which never were
-    assert "18 unfinished messages deleted by retention" in caplog.text
+    assert "retention deleted 18 unfinished messages" in caplog.text
     await over(two, 50)  # once the leases on what is gone have ended
 
 

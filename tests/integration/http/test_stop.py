@@ -75,7 +75,7 @@ def test_what_the_application_holds_is_given_back_uncounted() -> None:
         start_s = time.monotonic()
         sidecar.process.stop()
         assert time.monotonic() - start_s < 30, "it did not wait for settles as long as drain_ms"
-        assert "2 leases were released" in sidecar.process.log()
+        assert "ackd released 2 leases" in sidecar.process.log()
         sidecar.start()
         again: list[Json] = []
         while len(again) < 2:

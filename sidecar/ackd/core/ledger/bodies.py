@@ -24,7 +24,7 @@ class Bodies(Generic[B]):
         self._waits: dict[int, None] = {}
 
     def waits(self, offset: int) -> None:
-        """Note a message that began to wait, or that got its body while it waits."""
+        """Note that a message began to wait, or that its body arrived while it waits."""
         self._waits[offset] = None
 
     def take_waiting(self) -> Collection[int]:
@@ -35,7 +35,7 @@ class Bodies(Generic[B]):
         return taken
 
     def spilled(self, offset: int, stub: B) -> None:
-        """Replace the body by `stub`, with which it can be read back."""
+        """The body is on the local disk: keep `stub` in its place, which says how to read it."""
         self._entries.replace_body(offset, stub, spilled=True)
 
     def restored(self, offset: int, body: B) -> None:

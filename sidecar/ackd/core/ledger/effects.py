@@ -86,7 +86,7 @@ class StoreForeignDelays:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """The body is needed again soon: read it back (`Ledger.restored`)."""
+    """Read the body back from the local disk (`Ledger.restored`): it is needed again soon."""
 
     offset: int
 

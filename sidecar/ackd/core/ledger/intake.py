@@ -117,7 +117,7 @@ class Intake(Generic[B]):
         return log_start - start - known
 
     def arrived(self, offset: int, record: B, before: Entry[B] | None = None) -> None:
-        """Take a body: a fetched one, or one kept from `before` the record was read again."""
+        """Take in a message that was fetched, or that was here `before` a reread of the record."""
         entries, life, order = self._entries, self._life, self._life.order
         if order is not None:
             order.enqueue(record)

@@ -307,7 +307,7 @@ class Ledger(Generic[B]):
         self._entries.advance()
 
     def finish(self, offset: int) -> None:
-        """The record has it as finished: its dead letter is durable, or the log lacks it."""
+        """The record says that the message is finished: dead-lettered, or not in the log."""
         self._life.finish(offset)
         self._entries.advance()
 

@@ -158,7 +158,7 @@ class Lifecycle(Generic[B]):
             self.entries.effects.append(kind(offset, entry.fence, entry.attempt))
 
     def make_ready(self, offset: int, entry: Entry[B]) -> None:
-        """Nobody holds the message: make it grantable, unless a limit or the order prevents it."""
+        """Make a message that nobody holds grantable, unless a limit or the order prevents it."""
         entries, order, limits = self.entries, self.order, self.limits
         entry.status = EntryStatus.READY
         if entry.gone:

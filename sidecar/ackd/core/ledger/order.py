@@ -170,7 +170,7 @@ class KeyOrder(Generic[B]):
         return [(first, behind) for behind, first in nlargest(most, lengths) if behind]
 
     def before(self, offset: int) -> int | None:
-        """The first message of its chain, for which it waits; None if it is the first itself."""
+        """Return the first message of its chain, for which it waits; None if it is the first."""
         place = self._places.get(offset)
         head = None if place is None else self._head(place.chain)
         return None if head == offset else head

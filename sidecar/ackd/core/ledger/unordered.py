@@ -21,7 +21,7 @@ MARKS: Final = 60
 
 
 class UnorderedLedger(Ledger[B]):
-    """Messages arrive one by one (`arrived`), and each finished one is acked at the broker."""
+    """For messages that arrive in any order (`arrived`); the broker gets an ack for each one."""
 
     def __init__(
         self,

@@ -141,7 +141,7 @@ def remake_chunk(record: PartitionRecord, index: int) -> None:
 
 
 def reset(record: PartitionRecord, position: int, now_ms: int) -> None:
-    """An operator moved the group: a new epoch. Live leases survive it (I3)."""
+    """Begin a new reset epoch, as an operator moved the group. Live leases survive it (I3)."""
     record.doubt = 0, 0
     skipped = [
         offset
@@ -159,8 +159,8 @@ def reset(record: PartitionRecord, position: int, now_ms: int) -> None:
 
 
 def truncate(record: PartitionRecord, op: Truncate, now_ms: int) -> None:
-    """The log was truncated: drop the leases and origin records of what is gone (R1). Open messages
-    below stay.
+    """Drop the leases and origin records of messages that a truncated log no longer has (R1).
+    Unfinished messages below the cut stay.
     """
     record.slots = {
         offset: slot
@@ -181,9 +181,8 @@ def _new_epoch(record: PartitionRecord, watermark: int) -> None:
 
 
 def free_full_chunks(record: PartitionRecord) -> None:
-    """Free slots of which all 2^8 offsets are finished, as the store does at the end of a call.
-
-    So a finished message above a stuck head costs only its bit.
+    """Free each chunk of 2^8 slots whose offsets are all finished, as the script does at the end
+    of a call. Then a finished message above a stuck one costs one bit.
     """
     for index in sorted(record.touched):
         start = index << SLOT_CHUNK_SHIFT

@@ -95,7 +95,7 @@ class Tasks:
             self._vitals.failed(task.get_name(), why)
 
     def let_end(self) -> None:
-        """From now on loops may return: they were told to."""
+        """Let loops return from now on, without a complaint: their owner has ended them."""
         self._ending = True
 
     async def stop(self) -> None:

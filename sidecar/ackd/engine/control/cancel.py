@@ -204,7 +204,7 @@ class Cancels:
         retry_copy: RetryCopy | None,
         wish: Cancel,
     ) -> str | None:
-        """Carry it out; returns the outcome, None to try again. Raises StoreError."""
+        """Cancel the message. Returns the outcome; None to try again later. Raises StoreError."""
         if entry.status is EntryStatus.DEAD:
             return "dead"
         reason = f"cancelled: {wish.reason}".rstrip(": ")
@@ -276,7 +276,7 @@ class Cancels:
         return True
 
     async def lease_at(self, handle: LedgerHandle, origin_record: Origin) -> Settle:
-        """The operation that ends the lease in an origin record as dead."""
+        """Return the operation that dead-letters the message under the origin record's lease."""
         reply = await self._ask(handle, LookUp(origin_record.offset))
         if reply.verdict is not CallStatus.OK:
             raise StoreError(f"the record is not open: {reply.verdict.name}")

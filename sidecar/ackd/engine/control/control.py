@@ -55,11 +55,11 @@ class Control:
         self._writers: tuple[LiveObserver, ...] = ()
 
     def connect(self, *observers: LiveObserver) -> None:
-        """Call these on every new version, in this order."""
+        """Call these observers with each new version of the live value, in this order."""
         self._observers += observers
 
     def connect_writer(self, *observers: LiveObserver) -> None:
-        """Call these on the versions that this sidecar itself has written."""
+        """Call these observers with each version that this sidecar itself has written."""
         self._writers += observers
 
     def inherit(self, before: Control) -> None:

@@ -238,7 +238,7 @@ class Dispatcher:
             self._end_empty(waiter)
 
     def ready(self, partition: Partition) -> None:
-        """A partition has messages to deliver: give it its turn."""
+        """Give a partition that has messages to deliver its turn."""
         if not partition.queued and partition.ledger.ready:
             partition.has_turn(queued=True)
             self._turn.append(partition)

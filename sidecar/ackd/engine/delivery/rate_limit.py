@@ -56,8 +56,8 @@ class RateLimit:
 
     @property
     def exhausted(self) -> bool:
-        """Whether a receive asked for tokens and has none yet. Idle, a sidecar holds no tokens
-        either, and nothing limits it.
+        """Whether a receive waits for tokens. A sidecar without receives has no tokens either,
+        but the rate does not limit it.
         """
         return self.limited and not self.left() and (self.asking or self._timer is not None)
 

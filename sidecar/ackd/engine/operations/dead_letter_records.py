@@ -58,9 +58,10 @@ class DeadLetterRecords:
         return [result.state for result in _decided(reply).results]
 
     async def take(self, key: LedgerKey, first: int | None) -> TakenRecord:
-        """Own a record; create it when absent unless `first` (the log's first offset) is None.
+        """Become owner of a record. Raises StoreError.
 
-        Forgets everything below `first`, which retention deleted. Raises StoreError.
+        `first`: first offset of the log. An absent record is created, and what it knows below
+        `first`, where retention has deleted the log, is dropped. None does neither.
         """
         handle = LedgerHandle(key)
         snapshot = await self._open(handle, first, 0)

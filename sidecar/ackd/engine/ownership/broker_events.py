@@ -176,7 +176,7 @@ class BrokerEvents:
                 await self._hand_over(gone)
         except (AckdError, TimeoutError) as error:
             LOG.info(
-                "%s: gave partitions away without a last commit (the store has the progress): %s",
+                "%s: ackd gave partitions up without a last commit; the store has the progress: %s",
                 self._state.name,
                 error,
             )
@@ -205,7 +205,7 @@ class BrokerEvents:
         lost = ledger.intake.expired(event.log_start)
         if lost:
             LOG.error(
-                "%s: %d unfinished messages deleted by retention of the broker: they are lost",
+                "%s: the broker's retention deleted %d unfinished messages: they are lost",
                 event.partition,
                 lost,
             )

@@ -300,10 +300,10 @@ async def fill(ledger: Ledger[B], slots: Sequence[SlotView], store_ms: int, now_
 
 
 def lacking(progress: CommittedProgress, snapshot: Snapshot) -> list[Op]:
-    """Return operations for what the commit calls finished and the record does not (R8, R10).
+    """Return operations that finish what the commit, but not the record, has as finished (R8, R10).
 
-    A commit of an earlier epoch says nothing about this one. An offset with a slot is replayed: a
-    gap would leave a live lease in it.
+    A commit of an earlier reset epoch does not count. An offset with a slot is finished by
+    `ReplayFinished`, because a `Gap` would leave its lease alive.
     """
     if progress.epoch < snapshot.epoch:
         return []

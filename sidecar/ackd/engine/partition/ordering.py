@@ -21,7 +21,7 @@ PlaceOf = Callable[[Held], OrderPosition | None]
 
 
 class OriginRecordRef(NamedTuple):
-    """The origin record of a copy that is in its key's queue, for when the copy is finished."""
+    """An origin record in a key queue, which leaves the queue when its copy is finished."""
 
     key: LedgerKey
     incarnation: int
@@ -29,8 +29,8 @@ class OriginRecordRef(NamedTuple):
     generation: int
 
     def left(self, partition: int, offset: int) -> Op:
-        """Make the operation that takes the origin record out of its queue: the copy at this place
-        of the retry topic is finished.
+        """Return the operation that removes the origin record from its key queue. The copy at
+        this partition and offset of the retry topic is finished.
         """
         return CloseOrigin(self.offset, self.generation, finished=CopyRef(partition, offset))
 

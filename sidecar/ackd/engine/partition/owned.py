@@ -35,7 +35,7 @@ class Topics:
         return None if info is None else info.topic_id
 
     def forget(self, topic: str) -> None:
-        """Ask the broker again before the topic is used."""
+        """Forget the topic, so that its next use asks the broker for its identity again."""
         self.known.pop(topic, None)
 
     async def is_gone(self, topic_id: bytes) -> bool:

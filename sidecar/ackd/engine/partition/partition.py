@@ -210,7 +210,7 @@ class Partition:
         self.perform()
 
     def repaired(self) -> None:
-        """Every sidecar has replayed what it knew, or the wait for that is over (R10)."""
+        """End the repair (R10): every sidecar has replayed what it knew, or its time is over."""
         self.repairing = False
 
     async def repair(self, repair: Repair, lost_chunks: Sequence[int] = ()) -> None:
@@ -411,7 +411,7 @@ class Partition:
         ledger.store_confirmed(reply.watermark)
         if reply.version < self.version or reply.journal is None:
             LOG.warning(
-                "%s: the record went back, or its journal lacks entries: ackd reads it again",
+                "%s: the record was rolled back, or its journal lacks entries: ackd reads it again",
                 self.tp,
             )
             self.reload()

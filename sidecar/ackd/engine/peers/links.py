@@ -139,7 +139,7 @@ class PeerLinks:
         await self._tasks.stop()
 
     def number(self) -> int:
-        """Number a request; this process never uses it again."""
+        """Return a number that no request of this process has had before."""
         return next(self._numbers)
 
     def register(self, subscription: str, sides: Sides) -> None:

@@ -72,7 +72,7 @@ class BodySpill:
             self._wake.set()
 
     def restore(self, partition: Partition, offset: int) -> None:
-        """The message is ready already: read its body back now."""
+        """Read the body of a message back now, as the message is ready already."""
         entry = partition.ledger.entry(offset)
         if entry is not None and isinstance(entry.body, Stub):
             self._later(0, partition, entry.body)

@@ -198,8 +198,8 @@ class CopyClaims:
                 del self.held[topic_id, partition]
 
     def close(self, partition: Partition, offset: int) -> None:
-        """A copy is in its own partition's record: close its origin record. If this process dies
-        first, the next owner does it.
+        """Close the origin record of a copy that its own partition's record has. If this process
+        dies first, the next owner does it.
         """
         self._closing[partition, offset] = self._claimed.pop((partition, offset), None)
         if len(self._closing) > CLOSING_MAX:

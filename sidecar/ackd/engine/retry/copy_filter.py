@@ -44,8 +44,8 @@ class OwnCopyFilter:
             if topic not in self._reported:
                 self._reported.add(topic)
                 LOG.warning(
-                    "%s: the topic %s has copies that ackd made, which it does not deliver; leave "
-                    "it out of the pattern",
+                    "%s: the topic %s has copies that ackd made, and ackd does not deliver them; "
+                    "leave the topic out of the pattern",
                     self._name,
                     topic,
                 )

@@ -178,7 +178,7 @@ class KeyQueues:
         return reply.verdict in (CallStatus.OK, CallStatus.ABSENT)
 
     async def _resolve(self) -> None:
-        """Copies that are finished without their origin record knowing it: report them now."""
+        """Report finished copies to those origin records that still wait for them."""
         doubts, self._doubts = self._doubts, {}
         for doubt, waiting in doubts.items():
             if not await self._is_over(doubt):

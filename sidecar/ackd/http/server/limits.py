@@ -44,14 +44,14 @@ class Budget:
         self._room.set()
 
     def take(self, size: int) -> bool:
-        """Hold `size` more bytes; False when there is no room."""
+        """Reserve `size` bytes of the budget; False when there is no room."""
         if self.held and self.held + size > self.limit:
             return False
         self.force(size)
         return True
 
     def force(self, size: int) -> None:
-        """Hold bytes that exist already, whether they fit or not."""
+        """Count bytes that are in memory already, even beyond the limit."""
         self.held += size
         if self.held >= self.limit:
             self._room.clear()

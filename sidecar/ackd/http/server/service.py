@@ -95,7 +95,7 @@ class Service:
 
 
 def limits_of(settings: ServerSettings) -> Limits:
-    """One port's bounds out of the settings."""
+    """Return the bounds of one port, from the settings."""
     return Limits(
         connections_max=settings.connections_max,
         head_bytes_max=settings.head_bytes_max,
