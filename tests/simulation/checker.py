@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ackd.api.messages import Delivery, SettleItem, SettleResult, Status
 from ackd.api.messages import SettleVerb as Do
+from ackd.config.subscription import RETRY_DELAYS_MS
 from ackd.core.commit_metadata import decode
 from ackd.core.ids import TopicPartition
+from ackd.core.record.settles import SETTLES
 from ackd.ports import Committed, Headers
 from ackd.ports.own_topics import DEAD_PREFIX
 from tests.simulation.book import Ack, Coordinate, Message, Place, name_of, read_token
@@ -16,6 +18,8 @@ from tests.simulation.origin_records import apart
 from tests.simulation.process import Process
 from tests.simulation.redrives import origin_record_of, reached
 
+ATTEMPTS_MAX = len(RETRY_DELAYS_MS) + 1
+"""As the default settings have it."""
 TOLD = {
     Status.ACKED: "ACKED",
     Status.RETRYING: "RETRYING",
@@ -184,6 +188,10 @@ class Checker(Decisions):
             self.world.fail(f"I7: a real token of {name_of(at)} is {result.status}")
             return
         needed = TOLD.get(Status(result.status))
+        if result.status is Status.DEAD and item.do in (Do.RETRY, Do.RELEASE):
+            needed = TOLD[SETTLES[item.do].status]
+            if lease.attempt < ATTEMPTS_MAX:
+                self.world.fail(f"I7: {name_of(at)} told dead after {lease.attempt} deliveries")
         if needed is not None and needed not in holding.outcomes:
             self.world.fail(f"I7: {name_of(at)} answered {result.status}; no store decided so")
         acked_before = message.told or message.acked_before  # a seek has made it unfinished since

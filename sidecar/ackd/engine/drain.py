@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from ackd.api.messages import SettleItem, SettleVerb, Status
+from ackd.api.messages import SettleItem, SettleVerb
+from ackd.core.record.settles import SETTLES
 from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.handed_leases import HandedLeases, held_leases
 from ackd.engine.partition.owned import OwnedPartitions
@@ -18,6 +19,7 @@ from ackd.engine.settlement.settle import Settler
 
 DRAIN_POLL_MS = 20
 BATCH = 500
+_ENDED = frozenset(rule.status for rule in SETTLES.values() if rule.ends)
 
 
 class Drain:
@@ -86,4 +88,4 @@ class Drain:
                 for lease in held[start : start + BATCH]
             ]
             results += await self._settler().settle(items)
-        return sum(each.status in (Status.RELEASED, Status.RETRYING) for each in results)
+        return sum(each.status in _ENDED for each in results)

@@ -227,7 +227,7 @@ async def test_a_long_retry_leaves_at_once_waits_and_goes_on_counting(place: Pla
     (third,) = await sidecar.receive()
     assert (third.id, third.attempt) == (messages[0].id, 3)
     # The budget: 3 deliveries. A further retry makes a dead letter under the name of its origin.
-    assert await sidecar.settle([third], SettleVerb.RETRY, delay_ms=100) == ["retrying"]
+    assert await sidecar.settle([third], SettleVerb.RETRY, delay_ms=100) == ["dead"]
     await sidecar.until_count(1, "copies", "dead-letter-topic", "stored")
     assert await sidecar.receive(wait_ms=500) == []
 

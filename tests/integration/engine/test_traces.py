@@ -50,7 +50,7 @@ async def run(together: Together, sample: float) -> tuple[list[dict[str, Any]], 
         again += more
         twice = [each for each in more if each.attempt == 2]
         assert len(twice) == 4
-        await settle(other, twice[:2], SettleVerb.RETRY, Status.RETRYING)  # its last attempt
+        await settle(other, twice[:2], SettleVerb.RETRY, Status.DEAD)  # its last attempt
         await settle(other, [e for e in more if e not in twice[:2]], SettleVerb.ACK, Status.ACKED)
 
     told.update(each.id for each in again)

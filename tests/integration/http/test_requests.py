@@ -13,6 +13,8 @@ from tests.integration.http.conftest import Sidecar, call
 from tests.support.wait import wait_until
 
 ORDERS = "/v1/subscriptions/orders"
+LONG: Any = {"lease_ms": 600_000}
+"""No message of one test comes to another."""
 
 
 def receive(sidecar: Sidecar, **body: object) -> Any:
@@ -29,7 +31,7 @@ def taken(sidecar: Sidecar, count: int) -> list[Any]:
     found: list[Any] = []
 
     def enough() -> bool:
-        found.extend(receive(sidecar, max=count - len(found), wait_ms=1000)["messages"])
+        found.extend(receive(sidecar, max=count - len(found), wait_ms=1000, **LONG)["messages"])
         return len(found) == count
 
     wait_until(enough, f"{count} messages", timeout_s=60)
@@ -123,3 +125,53 @@ def test_a_body_without_any_good_item_or_with_another_mistake_is_refused(sidecar
     status, problem = call(sidecar.port, "POST", f"{ORDERS}/receive", json.dumps(body).encode())
     assert {each["pointer"] for each in problem["errors"]} >= {"/wait"}
     assert call(sidecar.port, "GET", f"/v1/leases/{message['lease']}")[1]["state"] == "leased"
+
+
+def test_the_last_retry_is_told_that_the_message_is_dead(sidecar: Sidecar) -> None:
+    """The single form and the batch, and only the last one; uncounted ones are none."""
+    path = ORDERS
+    changed = b'{"attempts_max": 2}'
+    assert call(sidecar.admin_port, "PATCH", path, changed)[0] == HTTPStatus.OK
+    retry = b'{"delay_ms": 0, "reason": "shop closed"}'
+    try:
+        first = taken(sidecar, 2)
+        ids = {each["id"] for each in first}
+        for message in first:
+            lease = message["lease"]
+            status, answer = call(sidecar.port, "POST", f"/v1/leases/{lease}/retry", retry)
+            assert (status, answer["status"], "due_ms" in answer) == (200, "retrying", True)
+        last: list[Any] = []
+
+        def both() -> bool:
+            last.extend(receive(sidecar, max=2 - len(last), wait_ms=1000, **LONG)["messages"])
+            return len(last) == 2
+
+        wait_until(both, "both again", timeout_s=60)
+        assert ({each["id"] for each in last}, {each["attempt"] for each in last}) == (ids, {2})
+        one, other = (each["lease"] for each in last)
+        assert call(sidecar.port, "POST", f"/v1/leases/{one}/retry", retry) == (
+            HTTPStatus.OK,
+            {"status": "dead"},
+        )
+        items = [{"lease": other, "do": "retry", "delay_ms": 60_000}]
+        body = json.dumps({"items": items}).encode()
+        _, answer = call(sidecar.port, "POST", "/v1/settle", body)
+        assert answer["results"] == [{"status": "dead"}]
+
+        def dead() -> bool:
+            _, listed = call(sidecar.admin_port, "GET", f"{ORDERS}/dead?max=1000")
+            return ids <= {each["message"] for each in listed["messages"]}
+
+        wait_until(dead, "two dead letters", timeout_s=30)
+        (message,) = taken(sidecar, 1)
+        uncounted = b'{"delay_ms": 0, "count": false}'
+        for _ in range(3):
+            lease = message["lease"]
+            _, answer = call(sidecar.port, "POST", f"/v1/leases/{lease}/retry", uncounted)
+            assert answer["status"] == "retrying"
+            (message,) = wait_until(
+                lambda: receive(sidecar, wait_ms=1000)["messages"], "it again", timeout_s=30
+            )
+    finally:
+        restored = b'{"attempts_max": null}'
+        assert call(sidecar.admin_port, "PATCH", path, restored)[0] == HTTPStatus.OK

@@ -33,7 +33,12 @@ class LedgerLimits(Generic[B]):
         )
 
     def end_ms(self, entry: Entry[B]) -> int:
-        """When its time is up (store's clock). `first_s` is rounded down, so this adds 999 ms:
-        never too early.
-        """
-        return entry.first_s * 1000 + 999 + self.message_ttl_ms
+        """When its time is up (store's clock)."""
+        return ttl_end_ms(entry.first_s, self.message_ttl_ms)
+
+
+def ttl_end_ms(first_s: int, message_ttl_ms: int) -> int:
+    """When a message's time is up. `first_s` is rounded down, so this adds 999 ms: never too
+    early.
+    """
+    return first_s * 1000 + 999 + message_ttl_ms

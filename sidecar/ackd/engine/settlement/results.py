@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ackd.api.messages import LeaseView, SettleResult, Status
+from ackd.core.ledger.message_limits import ttl_end_ms
 from ackd.core.record.protocol import OpResult
 from ackd.core.record.settles import OF_OUTCOME, Due
 from ackd.core.record.transitions import Outcome, State
@@ -15,6 +16,7 @@ STATUSES: Mapping[Outcome, Status] = {
     Outcome.ALREADY_ACKED: Status.ALREADY_ACKED,
 }
 _DUE = {outcome: rule.due for outcome, rule in OF_OUTCOME.items()}
+_AGAIN = frozenset({Outcome.RETRYING, Outcome.RELEASED})
 _STATE_NAMES: Mapping[State, str] = {
     State.READY: "ready",
     State.LEASED: "leased",
@@ -44,6 +46,20 @@ def settle_result(result: OpResult) -> SettleResult:
         deadline_ms=result.when_ms if due is Due.LEASE else None,
         due_ms=result.when_ms if due is Due.DELAY else None,
     )
+
+
+def dead_lettered(result: OpResult, now_ms: int, deliveries_max: int, message_ttl_ms: int) -> bool:
+    """Whether the message is not delivered again after this settle: its owner dead-letters it at
+    once, by the rules of `LedgerLimits`. `now_ms`: on the store's clock.
+    """
+    if result.outcome not in _AGAIN:
+        return False
+    out_of_time = (
+        message_ttl_ms > 0
+        and result.first_s > 0
+        and ttl_end_ms(result.first_s, message_ttl_ms) <= now_ms
+    )
+    return out_of_time or 0 < deliveries_max <= result.attempt
 
 
 def lost(state: str, attempt: int | None = None) -> SettleResult:

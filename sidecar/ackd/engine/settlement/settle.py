@@ -94,10 +94,13 @@ class Settler:
         groups = self._read(items, results)
         pending = [(group, group.of.ask(group, group.ops)) for group in groups]
         submitted()
+        dead: list[int] = []
         if pending:
-            await self._ask_all(pending, partial(self._note, results))
+            await self._ask_all(pending, partial(self._note, results, dead))
         for group in groups:
             group.of.count(group, [results[index] for index in group.indexes])
+        for index in dead:  # after the counting: metrics and the breaker go by what was asked
+            results[index] = SettleResult(Status.DEAD)
         return [each or unavailable(StoreError()) for each in results]
 
     def _read(
@@ -183,10 +186,13 @@ class Settler:
     def _note(
         self,
         results: list[SettleResult | None],
+        dead: list[int],
         group: _Group,
         answer: RecordReply | StoreError | None,
     ) -> None:
-        """Fill in the results of one partition's items, and pass them on."""
+        """Fill in the results of one partition's items, and pass them on. `dead` gets the places of
+        retries after which the message is dead-lettered.
+        """
         if not isinstance(answer, RecordReply):
             for index in group.indexes:
                 results[index] = lost("deleted") if answer is None else unavailable(answer)
@@ -199,6 +205,8 @@ class Settler:
             results[index] = shown = settle_result(result)
             if shown.status is Status.LOST:
                 shown.cancelled = group.of.cancelled(token)
+            elif group.of.dead_lettered(result, answer.now_ms):
+                dead.append(index)
         group.of.decided(group, answer)
 
     # --- looking

@@ -18,7 +18,7 @@ from ackd.core.ids import LedgerKey
 from ackd.core.lease_token import Token
 from ackd.core.ledger.sent_back import Lease
 from ackd.core.record.operations import Op, Settle
-from ackd.core.record.protocol import NO_TEXTS, CallTexts, ItemTexts, RecordReply
+from ackd.core.record.protocol import NO_TEXTS, CallTexts, ItemTexts, OpResult, RecordReply
 from ackd.core.record.settles import OF_VERB, SETTLES, Count, Due
 from ackd.core.record.transitions import Outcome, State
 from ackd.core.record.transitions import Verb as CoreVerb
@@ -28,7 +28,7 @@ from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
 from ackd.engine.settlement.notes import NOTE_BYTES_MAX
-from ackd.engine.settlement.results import STATUSES
+from ackd.engine.settlement.results import STATUSES, dead_lettered
 from ackd.errors import BadParameterError
 from ackd.store.flusher import LedgerHandle
 
@@ -177,6 +177,11 @@ class SubscriptionSettles:
         return self._cancels.of(token)
 
     # --- what the store decided
+
+    def dead_lettered(self, result: OpResult, now_ms: int) -> bool:
+        """Whether the owner dead-letters the message at once, instead of delivering it again."""
+        settings = self._state.settings
+        return dead_lettered(result, now_ms, settings.attempts_max, settings.message_ttl_ms)
 
     def decided(self, call: SettleCall, reply: RecordReply) -> None:
         """Tell traces, the copies that wait for the end of a lease, and the replay log, which keeps

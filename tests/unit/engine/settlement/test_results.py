@@ -5,7 +5,7 @@ import pytest
 from ackd.api.messages import LeaseView, Status
 from ackd.core.record.protocol import OpResult
 from ackd.core.record.transitions import Outcome, State
-from ackd.engine.settlement.results import lost, settle_result, unavailable, view_of
+from ackd.engine.settlement.results import dead_lettered, lost, settle_result, unavailable, view_of
 from ackd.errors import LeaseLostError, StoreError
 
 WHEN_MS = 77
@@ -51,6 +51,30 @@ def test_a_lost_lease_says_where_the_message_is(state: State, word: str) -> None
     assert (found.status, found.now_state, found.now_attempt) == (Status.LOST, word, 3)
     assert isinstance(found.error, LeaseLostError)
     assert settle_result(decided(Outcome.LOST, state, attempt=0)).now_attempt is None
+
+
+RULES = {"deliveries_max": 3, "message_ttl_ms": 10_000}
+OVER_MS = 10_999
+"""A first delivery in second 0 is too long ago then (`first_s` 0 = unknown, so tests use 1)."""
+
+
+@pytest.mark.parametrize("outcome", [Outcome.RETRYING, Outcome.RELEASED])
+def test_a_message_without_attempts_or_time_left_is_dead(outcome: Outcome) -> None:
+    def dead(attempt: int, now_ms: int, **rules: int) -> bool:
+        return dead_lettered(decided(outcome, attempt=attempt), now_ms, **RULES | rules)
+
+    assert dead(3, 2_000)
+    assert dead(4, 2_000)
+    assert not dead(2, 2_000)
+    assert not dead(4, 2_000, deliveries_max=0)
+    assert dead(1, 1_000 + OVER_MS)
+    assert not dead(1, 1_000 + OVER_MS - 1)
+    assert not dead(1, 1_000 + OVER_MS, message_ttl_ms=0)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.EXTENDED, Outcome.ACKED, Outcome.LOST])
+def test_other_settles_give_nothing_up(outcome: Outcome) -> None:
+    assert not dead_lettered(decided(outcome), 1_000 + OVER_MS, **RULES)
 
 
 def test_i7_what_is_not_known_is_neither_yes_nor_no() -> None:
