@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ackd.config.units import HOUR_MS
+from ackd.config.units import HOUR_MS, MINUTE_MS
 from ackd.options import setting
 
 PushMode = Literal["single", "batch"]
@@ -53,6 +53,14 @@ class PushSettings:
     auto_extend_max_ms: int = setting(
         HOUR_MS,
         "Longest time for which ackd extends the lease of one call; then it ends the call.",
+        min=0,
+        max=12 * HOUR_MS,
+    )
+    pressure_hold_ms: int = setting(
+        10 * MINUTE_MS,
+        "How long ackd keeps a message, under its lease, for an application that answers 429 or "
+        "503 with `Retry-After`. It sends the message again after each pause, and no attempt is "
+        "spent. Then the message goes back to the queue, uncounted. Needs `auto_extend`.",
         min=0,
         max=12 * HOUR_MS,
     )

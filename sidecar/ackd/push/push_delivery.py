@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from http import HTTPStatus
+from contextlib import suppress
 from time import time_ns
 
 from ackd.api.messages import Delivery, Engine, SettleItem, SettleVerb, Status, Unsettled
@@ -47,8 +47,9 @@ class PushDelivery:
         self.kept: Unsettled = engine.unsettled(name)
 
     async def deliver(self, messages: Sequence[Delivery]) -> PushVerdict | PushFailure:
-        """Call the application with these messages and settle their leases. Returns the verdict, or
-        the failure of the call.
+        """Call the application with these messages and settle their leases, unless it asks for a
+        pause (`pause_ms`): then `put_back` or `hold`. Returns the verdict, or the failure of the
+        call.
         """
         start_s = self._now()
         result = await self._call(messages)
@@ -67,10 +68,38 @@ class PushDelivery:
             await self._settle_items(result, messages)
         elif verdict.do is None:
             self.kept.add(messages)
-        else:
-            items = [verdict.item(lease) for lease in leases]
-            await self._settle([item for item in items if item is not None])
+        elif not verdict.pause_ms:
+            await self.put_back(messages, verdict)
         return verdict
+
+    async def put_back(self, messages: Sequence[Delivery], verdict: PushVerdict) -> None:
+        """Settle the messages as the verdict says."""
+        items = [verdict.item(message.lease) for message in messages]
+        await self._settle([item for item in items if item is not None])
+
+    async def hold(
+        self, messages: Sequence[Delivery], pause_s: float, stopped: asyncio.Event
+    ) -> list[Delivery]:
+        """Keep the leases until the pause is over, or `stopped`. Returns the messages whose lease
+        is surely still ours.
+        """
+        bound = asyncio.timeout(pause_s)
+        gone: list[str] = []
+        async with asyncio.TaskGroup() as group:
+            leases = [message.lease for message in messages]
+            extending = group.create_task(self._extend(leases, bound, gone))
+            with suppress(TimeoutError):
+                async with bound:
+                    await stopped.wait()
+            extending.cancel()
+        results = await self._engine.settle(
+            [SettleItem(message.lease, SettleVerb.EXTEND) for message in messages]
+        )
+        return [
+            message
+            for message, result in zip(messages, results, strict=True)
+            if result.status is Status.EXTENDED
+        ]
 
     async def _settle_items(self, answer: PushAnswer, messages: Sequence[Delivery]) -> None:
         """Settle each message of a batch as the application's answer says."""
@@ -183,9 +212,3 @@ def _after(failure: PushFailure, leases: Sequence[str]) -> list[SettleItem]:
         case Failed.TIMEOUT | Failed.BROKEN:
             reason = f"{failure.how}: {failure.detail}"
             return [SettleItem(lease, SettleVerb.RETRY, reason=reason) for lease in leases]
-
-
-def paused_by(verdict: PushVerdict) -> str:
-    """Say in words why the subscription pauses, for `explain`."""
-    status = verdict.reason or f"HTTP {HTTPStatus.SERVICE_UNAVAILABLE}"
-    return f"the application asked for a pause ({status})"

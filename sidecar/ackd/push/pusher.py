@@ -14,7 +14,8 @@ from ackd.errors import AckdError, DrainingError
 from ackd.push.answer import PushVerdict
 from ackd.push.call import Failed, PushClient, PushFailure
 from ackd.push.call_limit import CallLimit
-from ackd.push.push_delivery import PushDelivery, paused_by
+from ackd.push.pressure import Pressure
+from ackd.push.push_delivery import PushDelivery
 from ackd.telemetry.metrics import Metrics
 
 LOG = logging.getLogger("ackd.push")
@@ -27,7 +28,7 @@ HOLDER_CHARS_MAX = 100
 SOURCE = "push"
 
 
-# tidy: long-class attributes=13 -- the state of one receiver
+# tidy: long-class attributes=14 -- the state of one receiver
 class Pusher:
     """Pushes the messages of one subscription, until it is cancelled or its calls have ended after
     `drain`.
@@ -47,6 +48,7 @@ class Pusher:
         self._metrics = metrics
         self._client = PushClient(self._push.url)
         self._delivery = PushDelivery(name, settings, engine, metrics, self._client, secrets)
+        self._pressure = Pressure(name, settings.push, engine, self._delivery)
         self._calls = CallLimit(self._push.concurrency, self._push.trial_ms / 1000)
         self._now = asyncio.get_running_loop().time
         self._running = 0
@@ -75,6 +77,7 @@ class Pusher:
     def drain(self) -> None:
         """Take nothing new; `run` ends when the last call has ended."""
         self._draining = True
+        self._pressure.stop()
         self._changed.set()
 
     async def _next(self) -> list[list[Delivery]]:
@@ -147,7 +150,12 @@ class Pusher:
 
     async def _deliver(self, messages: Sequence[Delivery]) -> None:
         try:
-            self._learn(await self._delivery.deliver(messages))
+            while messages:
+                result = await self._delivery.deliver(messages)
+                self._learn(result)
+                if not (isinstance(result, PushVerdict) and result.pause_ms):
+                    break
+                messages = await self._pressure.wait(messages, result)
         except Exception:
             # The leases expire by themselves; the other calls go on.
             LOG.exception("%s: a push call failed on a bug of ackd's, please report it", self._name)
@@ -165,8 +173,9 @@ class Pusher:
             return
         if result.pause_ms:
             call_limit.slow_down(now_s, result.pause_ms / 1000)
-            self._tell(paused_by(result))
+            self._tell(self._pressure.asked(result))
         else:
+            self._pressure.over()
             call_limit.worked()
 
     def _tell(self, why: str | None) -> None:

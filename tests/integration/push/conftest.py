@@ -108,6 +108,13 @@ class World:
         assert status < 300, answer
         return answer
 
+    async def admin(self, method: str, path: str, body: bytes = b"") -> Any:
+        """JSON of the admin port."""
+        port = self.sidecar.admin_port
+        status, answer = await asyncio.to_thread(call, port, method, path, body)
+        assert status < 300, answer
+        return answer
+
     async def publish(self, *values: bytes, **headers: str) -> None:
         """One message after the other."""
         for value in values:
