@@ -22,6 +22,10 @@ class AckdError(Exception):
         self.facts = facts
         super().__init__(self.detail)
 
+    def tell(self, **facts: object) -> None:
+        """Add facts of the case, for whoever gets the error."""
+        self.facts.update(facts)
+
     @classmethod
     def title(cls) -> str:
         """The general sentence for this type of error (its docstring)."""

@@ -13,6 +13,7 @@ from ackd.api.control import Cancel, CancelTo, Pause, Scope
 from ackd.api.dead_letters import DeadLetterApi
 from ackd.api.outbox import OutboxApi
 from ackd.api.progress import ProgressApi
+from ackd.api.quotas import Quota
 from ackd.core.origin import Origin
 from ackd.core.record.settles import SettleVerb, Status
 from ackd.errors import AckdError
@@ -144,10 +145,13 @@ class Accepted:
 
 @dataclass(slots=True)
 class Published:
-    """One result per message: where the broker stored it, its place in the outbox, or the error."""
+    """One result per message: where the broker stored it, its place in the outbox, or the error.
+    `quotas`: what is left of the bounds for publishers.
+    """
 
     results: list[Stored | Accepted | AckdError]
     replayed: bool = False
+    quotas: Sequence[Quota] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,11 +166,13 @@ _LOOK = Route(
     problems=(503,),
 )
 
+_LIMITS = ("RateLimit-Policy", "RateLimit")
+
 _ACCEPTED = RouteAnswer(
     202,
     "The message is durable in the outbox; ackd sends it when it is due.",
     (Content(JSON, outbox.AcceptedMessage),),
-    ("Location", "Idempotent-Replayed"),
+    ("Location", "Idempotent-Replayed", *_LIMITS),
 )
 
 _PUBLISH = (
@@ -186,7 +188,7 @@ _PUBLISH = (
                 201,
                 "The broker has stored the message.",
                 (Content(JSON, model.Stored),),
-                ("Idempotent-Replayed",),
+                ("Idempotent-Replayed", *_LIMITS),
             ),
             _ACCEPTED,
         ),
@@ -237,13 +239,13 @@ _PUBLISH = (
                 200,
                 "The broker has stored at least one. One result per message, in order.",
                 (Content(JSON, model.Batch),),
-                ("Idempotent-Replayed",),
+                ("Idempotent-Replayed", *_LIMITS),
             ),
             RouteAnswer(
                 202,
                 "All messages are durable in the outbox.",
                 (Content(JSON, model.Batch),),
-                ("Idempotent-Replayed",),
+                ("Idempotent-Replayed", *_LIMITS),
             ),
         ),
         body=(Content(JSON, model.BatchBody), Content(CE_BATCH, list)),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ackd.api.messages import Accepted, Published, PublishRequest
+from ackd.api.quotas import Quota
 from ackd.config.schema import PublishSettings
 from ackd.engine.base.context import Context
 from ackd.errors import (
@@ -95,6 +96,12 @@ class Answers:
                 self._kept.pop(name, None)  # of another sidecar, which counts it
             return await self._again(name, there, request)
         return KeyClaim(name, request.fingerprint, [None] * len(request.messages), boxed)
+
+    def quota(self) -> Quota:
+        """How many further keys this sidecar may keep now."""
+        most, full_ms = self._settings.idempotency_max, self._full_ms()
+        left = max(most - len(self._kept), 0)
+        return Quota("keys", "requests", most, left, self._keep_ms, full_ms)
 
     async def _again(
         self, name: str, there: bytes, request: PublishRequest

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result
 
 from ackd.api.messages import Accepted, Published, PublishRequest
+from ackd.api.quotas import Quota
 from ackd.config.schema import PublishSettings
 from ackd.core.backoff import Backoff
 from ackd.engine.base.context import Context
@@ -73,8 +74,32 @@ class Publisher:
 
     async def publish(self, request: PublishRequest) -> Published:
         """Publish all messages; one result for each. Raises PressureError and the idempotency
-        errors.
+        errors. The answer, or the PressureError, has what is left of the bounds.
         """
+        keyed = request.idempotency_key is not None
+        try:
+            published = await self._once(request)
+        except PressureError as error:
+            error.tell(quotas=self._quotas(keyed=keyed))
+            raise
+        quotas = self._quotas(keyed=keyed)
+        for each in published.results:
+            if isinstance(each, PressureError):
+                each.tell(quotas=quotas)
+        return replace(published, quotas=quotas)
+
+    def _quotas(self, *, keyed: bool) -> list[Quota]:
+        """What is left of the bounds now, of that for idempotency keys if one was sent."""
+        settings = self._settings
+        most, size_max = settings.in_flight_max, settings.in_flight_bytes_max
+        found = [
+            Quota("messages", "concurrent-requests", most, max(most - self._messages, 0)),
+            Quota("bytes", "content-bytes", size_max, max(size_max - self._bytes, 0)),
+        ]
+        return [*found, self._answers.quota()] if keyed else found
+
+    async def _once(self, request: PublishRequest) -> Published:
+        """Publish, or find the answer of an earlier request with the same idempotency key."""
         nothing: list[Stored | Accepted | None] = [None] * len(request.messages)
         if request.idempotency_key is None:
             return await self._bounded(request, nothing)

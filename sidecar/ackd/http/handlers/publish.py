@@ -32,6 +32,7 @@ from ackd.http.formats.model import (
 )
 from ackd.http.formats.negotiation import CE_BATCH, CE_JSON, media_type, prefers_async
 from ackd.http.formats.problems import field_errors, problem
+from ackd.http.formats.quota_headers import rate_limit_headers
 from ackd.http.handlers import outbox, own_headers
 from ackd.http.server.app import json_only
 from ackd.http.server.reply import Reply, failure
@@ -67,8 +68,8 @@ async def one(call: HandlerCall) -> Reply:
     if isinstance(result, AckdError):
         raise result
     if isinstance(result, Accepted):
-        return outbox.accepted(result, _replayed(published))
-    return Reply(orjson.dumps(_stored(result)), status=201, headers=_replayed(published))
+        return outbox.accepted(result, _headers_of(published))
+    return Reply(orjson.dumps(_stored(result)), status=201, headers=_headers_of(published))
 
 
 async def batch(call: HandlerCall) -> Reply:
@@ -87,7 +88,7 @@ async def batch(call: HandlerCall) -> Reply:
         return failure(errors[0])
     later = all(isinstance(each, Accepted) for each in published.results)
     answer = orjson.dumps({"results": results}, default=str)
-    return Reply(answer, status=202 if later else 200, headers=_replayed(published))
+    return Reply(answer, status=202 if later else 200, headers=_headers_of(published))
 
 
 def _kind(call: HandlerCall) -> str:
@@ -131,8 +132,11 @@ def _outcome(result: Stored | Accepted | AckdError) -> dict[str, object]:
     return {"status": "stored", "id": _id(result)}
 
 
-def _replayed(published: Published) -> Sequence[tuple[str, str]]:
-    return (("Idempotent-Replayed", "true"),) if published.replayed else ()
+def _headers_of(published: Published) -> Sequence[tuple[str, str]]:
+    headers = rate_limit_headers(published.quotas)
+    if published.replayed:
+        headers.append(("Idempotent-Replayed", "true"))
+    return headers
 
 
 def _request(call: HandlerCall, messages: Sequence[Outgoing]) -> PublishRequest:

@@ -18,6 +18,7 @@ from time import monotonic_ns
 
 from ackd.errors import AckdError
 from ackd.http.formats import problems
+from ackd.http.formats.quota_headers import quotas_of, rate_limit_headers
 from ackd.http.server.request import Request
 
 JSON = "application/json"
@@ -125,6 +126,7 @@ def failure(error: AckdError, *, close: bool = False, allow: str = "") -> Reply:
     wait = problems.retry_after(error)
     if wait is not None:
         headers.append(("Retry-After", wait))
+    headers.extend(rate_limit_headers(quotas_of(error)))
     if error.status == HTTPStatus.UNAUTHORIZED:
         headers.append(("WWW-Authenticate", 'Bearer realm="ackd"'))
     if allow:
