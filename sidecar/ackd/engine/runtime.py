@@ -47,6 +47,7 @@ from ackd.engine.delivery.handed_leases import HandedLeases
 from ackd.engine.delivery.open_leases import OpenLeases
 from ackd.engine.delivery.waiters import Waiter
 from ackd.engine.drain import Drain
+from ackd.engine.operations.dead_letter_gauges import DeadLetterGauges
 from ackd.engine.operations.dead_letters import DeadLetters
 from ackd.engine.operations.seek import Seeks
 from ackd.engine.ownership.broadcast import apart, is_broadcast
@@ -171,6 +172,9 @@ class Runtime:
         for name in self._subscriptions:
             self._tasks.start(self._run(name, context), f"subscription.{name}")
         self._tasks.start(self._gauges.run(), "gauges", vital=False)
+        parts = self._by_name
+        letters = DeadLetterGauges(parts.dead_letters, parts.partitions, self.metrics, self._clock)
+        self._tasks.start(letters.run(), "dead-letter-gauges", vital=False)
 
     async def _connect(self) -> Context:
         keys = await self._load_keys()

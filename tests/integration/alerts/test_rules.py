@@ -123,6 +123,9 @@ CASES: dict[str, Case] = {
         rising("ackd_copies_total", with_labels(SUB, topic="dead-letter-topic", outcome="stored")),
         OF_SUB,
     ),
+    "AckdDeadLettersOld": Case(
+        {f"ackd_oldest_dead_letter_age_seconds{SUB}": "604700x5 604900x60"}, OF_SUB
+    ),
     "AckdCopiesIgnored": Case(rising("ackd_copies_ignored_total", SUB), OF_SUB),
     "AckdCommitsFail": Case(
         rising("ackd_commits_total", with_labels(SUB, outcome="failed")), OF_SUB

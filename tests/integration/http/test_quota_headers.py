@@ -76,10 +76,10 @@ def test_a_refusal_has_them_and_when_to_come_back(bounded: Sidecar) -> None:
 
 
 def test_keys_run_out_with_the_time_at_which_there_is_room(bounded: Sidecar) -> None:
-    for number, left in ((1, "1"), (2, "0")):
-        status, headers = publish(bounded, TOPIC, b"1", **{"Idempotency-Key": f"k{number}"})
-        assert status == 201
-        assert parsed(headers["RateLimit"])["keys"]["r"] == left
+    status, headers = publish(bounded, TOPIC, b"1", **{"Idempotency-Key": "k1"})
+    assert (status, parsed(headers["RateLimit"])["keys"]["r"]) == (201, "1")
+    status, headers = publish(bounded, TOPIC, b"1", **{"Idempotency-Key": "k2"})
+    assert (status, parsed(headers["RateLimit"])["keys"]["r"]) == (201, "0")
     policy = parsed(headers["RateLimit-Policy"])["keys"]
     assert policy == {"q": "2", "qu": '"requests"', "w": "600"}
     status, headers = publish(bounded, TOPIC, b"1", **{"Idempotency-Key": "k3"})

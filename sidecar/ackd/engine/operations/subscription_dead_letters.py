@@ -18,6 +18,7 @@ from ackd.api.dead_letters import (
 from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
+from ackd.engine.operations.dead_letter_depth import DeadLetterDepth
 from ackd.engine.operations.dead_letter_records import DeadLetterRecords
 from ackd.engine.operations.operation_runner import Operations
 from ackd.engine.retry.dead_letter_reader import DeadLetterLog, Letter, open_dead_log, read_id
@@ -50,8 +51,21 @@ class SubscriptionDeadLetters:
         self._context = context
         self._records = records
         self._operations = operations
+        self._depth = DeadLetterDepth(records, self.now_ms)
 
     # --- looking
+
+    async def count(self) -> tuple[int, int | None] | None:
+        """Count the dead letters. Returns how many there are and when the oldest was dead-lettered
+        (Unix ms), None if there was not time for all. Raises BrokerError, StoreError.
+        """
+        async with open_dead_log(self._state, self._context) as log:
+            complete = await self._depth.look(log)
+        return (self._depth.count(), self._depth.oldest_ms()) if complete else None
+
+    def stop_counting(self) -> None:
+        """Another sidecar counts."""
+        self._depth.forget()
 
     async def page(self, partition: int, offset: int, limit: int) -> DeadPage:
         """List dead letters. A page may be short or empty and still have a cursor, if the time was
