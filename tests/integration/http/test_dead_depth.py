@@ -75,13 +75,3 @@ def test_depth_and_age_follow_the_dead_letters(own: Sidecar) -> None:
     assert call(own.admin_port, "POST", f"{BASE}/dead:purge", some)[0] == 202
     wait_until(lambda: depth(own) == 1, "one letter", timeout_s=LOOKS_S)
     assert gauge(own, "ackd_oldest_dead_letter_age_seconds") > first_s
-    dead_letter(own, 1)
-    wait_until(lambda: depth(own) == 2, "two letters", timeout_s=LOOKS_S)
-    every = b'{"confirm": "images"}'
-
-    def purged() -> bool:
-        return call(own.admin_port, "POST", f"{BASE}/dead:purge", every)[0] == 202
-
-    wait_until(purged, "the first purge is over", timeout_s=60)
-    wait_until(lambda: depth(own) == 0, "no letter", timeout_s=LOOKS_S)
-    assert gauge(own, "ackd_oldest_dead_letter_age_seconds") == 0

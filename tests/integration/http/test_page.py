@@ -56,6 +56,8 @@ def printed(sidecar: Sidecar, tmp_path: Path) -> list[str]:
     script = f"\necho '{MARK}'\n".join(command for command, _, _ in examples())
     script = script.replace("localhost:7080", f"127.0.0.1:{sidecar.port}")
     script = script.replace("localhost:7081", f"127.0.0.1:{sidecar.admin_port}")
+    # Longer waits than this sidecar's bound would be told as cut.
+    script = script.replace('"wait_ms": 10000', '"wait_ms": 2000').replace("wait=10", "wait=2")
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=tmp_path,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from http import HTTPStatus
 from http.client import HTTPConnection
 from typing import Any
@@ -175,3 +176,16 @@ def test_the_last_retry_is_told_that_the_message_is_dead(sidecar: Sidecar) -> No
     finally:
         restored = b'{"attempts_max": null}'
         assert call(sidecar.admin_port, "PATCH", path, restored)[0] == HTTPStatus.OK
+
+
+def test_what_is_not_known_of_a_lost_lease_is_absent(sidecar: Sidecar) -> None:
+    """A lease that another deployment signed (R27), in the single form as in a batch."""
+    (message,) = taken(sidecar, 1)
+    raw = bytearray(urlsafe_b64decode(message["lease"].removeprefix("v1.") + "=="))
+    raw[0] ^= 0xFF  # the id of the key
+    lease = f"v1.{urlsafe_b64encode(raw).decode().rstrip('=')}"
+    status, single = call(sidecar.port, "POST", f"/v1/leases/{lease}/ack")
+    assert (status, single["now"]) == (HTTPStatus.GONE, {"state": "unknown"})
+    items = json.dumps({"items": [{"lease": lease, "do": "ack"}]}).encode()
+    (batch,) = call(sidecar.port, "POST", "/v1/settle", items)[1]["results"]
+    assert batch == {"status": "lost", "now": {"state": "unknown"}}

@@ -191,15 +191,21 @@ def result(of: SettleResult) -> bytes:
     if of.due_ms is not None:
         members["due_ms"] = of.due_ms
     if of.now_state is not None:
-        members["now"] = {"state": of.now_state}
-        if of.now_attempt is not None:
-            members["now"] = {"state": of.now_state, "attempt": of.now_attempt}
+        members["now"] = now(of)
     if of.cancelled is not None:
         members["cancelled"] = cancelled(of.cancelled)
     if of.error is not None and of.status is not Status.LOST:
         # `lost` says all there is to say; a batch of late acks needn't repeat it in words.
         members["problem"] = problem(of.error)
     return orjson.dumps(members, default=str)
+
+
+def now(of: SettleResult) -> dict[str, object] | None:
+    """Say where the message is now that the lease is lost."""
+    if of.now_state is None:
+        return None
+    attempt = {} if of.now_attempt is None else {"attempt": of.now_attempt}
+    return {"state": of.now_state, **attempt}
 
 
 def cancelled(of: Cancel) -> dict[str, str]:

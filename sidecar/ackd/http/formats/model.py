@@ -243,6 +243,7 @@ class Problem(Struct, frozen=True):
     detail: str
     docs: str
     errors: list[FieldError] | UnsetType = UNSET
+    now: Now | UnsetType = UNSET
 
 
 class FieldError(Struct, frozen=True):
@@ -255,7 +256,14 @@ class FieldError(Struct, frozen=True):
 class Now(Struct, frozen=True):
     """Where the message is now that this lease is lost."""
 
-    state: str
+    state: Annotated[
+        str,
+        Meta(
+            description="`ready`, `leased`, `retrying`, `dead`, `moving` (to the retry topic); "
+            "`finished`: in its partition, so it is acked or dead, or went on in the retry topic, "
+            "where somebody may hold it; `deleted`, `unknown`."
+        ),
+    ]
     attempt: int | UnsetType = UNSET
 
 

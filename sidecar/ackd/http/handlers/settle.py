@@ -68,9 +68,9 @@ async def _one(call: HandlerCall, item: SettleItem) -> Reply:
     """Settle one lease; the HTTP status is what a batch says per item."""
     [result] = await call.service.engine.settle([item])
     if result.status is Status.LOST:
-        now = {"state": result.now_state, "attempt": result.now_attempt}
         detail = "" if result.error is None else result.error.detail
-        facts: dict[str, object] = {} if result.now_state is None else {"now": now}
+        now = delivery_json.now(result)
+        facts: dict[str, object] = {} if now is None else {"now": now}
         if result.cancelled is not None:
             facts["cancelled"] = delivery_json.cancelled(result.cancelled)
         raise LeaseLostError(detail, **facts)
