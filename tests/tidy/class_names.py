@@ -22,7 +22,6 @@ SAME_NAME_ELSEWHERE: dict[str, str] = {
     "Groups": "the local broker's own groups; the port asks a broker for its groups",
     "Ledger": "Pulsar's word for a piece of a topic's log; ours is the engine's",
     "Member": "each broker has groups with members, and so has the store",
-    "Partitions": "the local broker's question; the body of a reply",
     "Plan": "the local broker's of an assignment; what `ackd adopt` would do",
     "Position": "Pulsar's, in its ledgers; ours is an offset",
     "Positions": "each adapter reads and writes those of its broker",

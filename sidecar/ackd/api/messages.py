@@ -275,6 +275,51 @@ class Explanation:
     ordered: list[HeldKey] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class GroupLag:
+    """A row for each partition of the group. `missing`: sidecars that did not answer, and why;
+    rows of theirs have -1 for what is not known.
+    """
+
+    partitions: list[PartitionLag]
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class GroupInFlight:
+    """The oldest messages of the group; `missing` as in `GroupLag`."""
+
+    messages: list[InFlight]
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class GroupExplanation:
+    """As `Explanation`, with the partitions and keys of the whole group; `elsewhere`: the limits at
+    other sidecars that own partitions. `missing` as in `GroupLag`.
+    """
+
+    subscription: str
+    partitions: list[HeldPartition]
+    limits: list[str]
+    repeats: int
+    ordered: list[HeldKey]
+    elsewhere: dict[str, list[str]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+class GroupView(Protocol):
+    """One subscription. Without `others` only what this sidecar knows itself."""
+
+    async def lag(self, *, others: bool = True) -> GroupLag: ...
+
+    async def in_flight(
+        self, older_ms: int, limit: int, *, others: bool = True
+    ) -> GroupInFlight: ...
+
+    async def explain(self, *, others: bool = True) -> GroupExplanation: ...
+
+
 class Unsettled(Protocol):
     """The leases of one consumer that nobody has settled yet (AMQP's word)."""
 
@@ -365,14 +410,17 @@ class Engine(Protocol):
     def hold_back(self, name: str, source: str, why: str | None) -> None:
         """Note for `explain` why `source` delivers nothing now; None when it delivers."""
 
+    def group(self, name: str) -> GroupView:
+        """Return what shows the whole group. Raises UnknownSubscriptionError."""
+
     async def explain(self, name: str) -> Explanation:
-        """Explain what holds each partition's progress."""
+        """Explain what holds the progress of each partition that this sidecar owns."""
 
     async def in_flight(self, name: str, older_ms: int, limit: int) -> list[InFlight]:
-        """List leased and waiting messages, the oldest first."""
+        """List leased and waiting messages of its partitions, the oldest first."""
 
     async def lag(self, name: str) -> list[PartitionLag]:
-        """Report the progress of each partition."""
+        """Report the progress of each of its partitions, and who owns the others."""
 
     def readiness(self) -> list[Reason]:
         """Report on broker, store and partitions of every subscription, and `draining`."""

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from ackd.engine.control.cancel import Cancels
 from ackd.engine.control.control import Control
+from ackd.engine.control.group_views import GroupViews
 from ackd.engine.control.inspect import Inspector
 from ackd.engine.control.lag import Lag
 from ackd.engine.control.partition_gauges import PartitionGauges
@@ -47,6 +48,7 @@ class PartsByName:
     controls: ByName[Control] = field(default_factory=ByName)
     cancels: ByName[Cancels] = field(default_factory=ByName)
     inspectors: ByName[Inspector] = field(default_factory=ByName)
+    groups: ByName[GroupViews] = field(default_factory=ByName)
     lags: ByName[Lag] = field(default_factory=ByName)
     readiness: ByName[SubscriptionReadiness] = field(default_factory=ByName)
     gauges: ByName[SubscriptionGauges] = field(default_factory=ByName)

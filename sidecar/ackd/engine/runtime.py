@@ -12,6 +12,7 @@ from ackd.api.control import Cancel, CancelTo, Scope
 from ackd.api.messages import (
     Delivery,
     Explanation,
+    GroupView,
     InFlight,
     LeaseView,
     PartitionLag,
@@ -83,7 +84,7 @@ AGAIN = Backoff.constant(500)
 """Store, broker and subscriptions are tried again soon: their other side may just have started."""
 
 
-# tidy: long-class lines=420 methods=27 attributes=25 -- one method for each question of the API
+# tidy: long-class lines=425 methods=28 attributes=25 -- one method for each question of the API
 class Runtime:
     """Implements `ackd.api.messages.Engine`. Build, `start`, use, `drain`, `stop`."""
 
@@ -435,6 +436,9 @@ class Runtime:
             control.pause_unhealthy(why)
 
     # --- operators
+
+    def group(self, name: str) -> GroupView:
+        return self._by_name.groups[name]
 
     async def explain(self, name: str) -> Explanation:
         return self._by_name.inspectors[name].explain()

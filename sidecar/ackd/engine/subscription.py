@@ -36,6 +36,7 @@ from ackd.engine.cluster.membership import Membership
 from ackd.engine.control.cancel import Cancels
 from ackd.engine.control.control import Control
 from ackd.engine.control.delivery_limits import DeliveryLimits
+from ackd.engine.control.group_views import GroupViews
 from ackd.engine.control.inspect import Inspector
 from ackd.engine.control.lag import Lag
 from ackd.engine.control.partition_gauges import PartitionGauges
@@ -562,6 +563,10 @@ def _offer(of: Subscription, by_name: PartsByName, look: LeaseLook) -> None:
         of.retry_topic,
     )
     by_name.lags[name] = Lag(state, context, partitions, of.topics, of.membership)
+    questions = None if sharing is None else sharing.questions
+    by_name.groups[name] = GroupViews(
+        by_name.lags[name], by_name.inspectors[name], of.membership, questions
+    )
     by_name.readiness[name] = SubscriptionReadiness(
         state, partitions, of.membership, drift, of.control, increase, of.retry_topic
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackd.api.messages import Explanation, SubscriptionView
+from ackd.api.messages import GroupExplanation, GroupInFlight, GroupLag, SubscriptionView
 from ackd.core.record.settles import SETTLES, SettleRule
 from ackd.http.formats import model
 from ackd.http.formats.model import DELAY_MS_MAX, INT32_MAX
@@ -42,6 +42,13 @@ def _whole(low: int, high: int) -> dict[str, object]:
     return {"type": "integer", "minimum": low, "maximum": high}
 
 
+_SCOPE = Param(
+    "scope",
+    "query",
+    "`group` (default): owners of other partitions are asked, and `missing` names those that give "
+    "no answer; `sidecar`: only what this one knows itself.",
+    {"type": "string", "enum": list(views.SCOPES)},
+)
 RECEIVE = Route(
     "POST",
     f"{_SUBSCRIPTION}/receive",
@@ -284,8 +291,9 @@ _VIEWS = (
         "Explain what holds up each partition's progress, and what limits delivery now.",
         views.explain,
         "look",
-        (RouteAnswer(200, "The reasons.", (Content(JSON, Explanation),)),),
+        (RouteAnswer(200, "The reasons.", (Content(JSON, GroupExplanation),)),),
         BOTH,
+        params=(_SCOPE,),
         problems=(404, 503),
     ),
     Route(
@@ -295,8 +303,9 @@ _VIEWS = (
         "Progress of each partition.",
         views.lag,
         "look",
-        (RouteAnswer(200, "One entry per partition.", (Content(JSON, model.Partitions),)),),
+        (RouteAnswer(200, "One entry per partition.", (Content(JSON, GroupLag),)),),
         BOTH,
+        params=(_SCOPE,),
         problems=(404, 503),
     ),
     Route(
@@ -306,7 +315,7 @@ _VIEWS = (
         "List messages that are leased or wait for a retry, the oldest first.",
         views.in_flight,
         "look",
-        (RouteAnswer(200, "The messages.", (Content(JSON, model.InFlightMessages),)),),
+        (RouteAnswer(200, "The messages.", (Content(JSON, GroupInFlight),)),),
         BOTH,
         params=(
             Param(
@@ -321,6 +330,7 @@ _VIEWS = (
                 "Most messages to list; default 100.",
                 _whole(1, views.IN_FLIGHT_MAX),
             ),
+            _SCOPE,
         ),
         problems=(404, 503),
     ),

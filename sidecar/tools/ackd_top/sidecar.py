@@ -26,6 +26,8 @@ ASKED_MAX = 50
 """Subscriptions whose details one look asks for: those with the oldest messages first."""
 MESSAGES_MAX = 1000
 AT_ONCE = 4
+OWN = {"scope": "sidecar"}
+"""Each sidecar tells of its own partitions: all of them are asked anyway."""
 NOBODY = "something answers there that is no sidecar"
 
 Json = dict[str, Any]
@@ -154,16 +156,18 @@ class SidecarClient:
 
     async def explain(self, name: str) -> Json:
         """Raises AwayError, RefusedError, as all of these do."""
-        return await self.get("v1", "subscriptions", name, "explain")
+        return await self.get("v1", "subscriptions", name, "explain", query=OWN)
 
     async def lag(self, name: str) -> list[Json]:
         """Ask for a subscription's progress: one row for each partition."""
-        found: list[Json] = (await self.get("v1", "subscriptions", name, "lag"))["partitions"]
+        found: list[Json] = (await self.get("v1", "subscriptions", name, "lag", query=OWN))[
+            "partitions"
+        ]
         return found
 
     async def in_flight(self, name: str, older_ms: int, most: int) -> list[Json]:
         """The oldest messages in flight."""
-        query = {"older_ms": str(older_ms), "max": str(most)}
+        query = {"older_ms": str(older_ms), "max": str(most), **OWN}
         answer = await self.get("v1", "subscriptions", name, "in-flight", query=query)
         found: list[Json] = answer["messages"]
         return found

@@ -12,7 +12,7 @@ import pytest
 
 from ackd.api.messages import Delivery, SettleVerb
 from ackd.config.peers import PeerSettings
-from tests.integration.engine.linked import Linked, Ring, begin, numbers
+from tests.integration.engine.linked import NAME, Linked, Ring, begin, numbers
 from tests.support.redis import RedisServer
 from tests.support.wait import wait_until_async
 
@@ -249,6 +249,26 @@ async def test_a_repeat_of_a_receive_may_come_to_another_sidecar(ring: Ring) -> 
         assert repeated.replayed
         assert [each.lease for each in repeated.messages] == [each.lease for each in first.messages]
         assert numbers(repeated.messages) == numbers(first.messages)
+
+
+async def test_any_sidecar_tells_of_the_whole_group(any_ring: Ring) -> None:
+    """Progress, messages in flight and what holds them, of a partition that another one owns."""
+    owner, others = await any_ring.started(3)
+    await owner.publish(3)
+    [message] = await others[0].collect(1)
+    group = others[1].runtime.group(NAME)
+    lag = await group.lag()
+    [row] = [each for each in lag.partitions if each.topic == any_ring.topic]
+    assert (row.owner, row.watermark, row.leased, row.end) == (owner.name, 0, 1, 3)
+    assert all(each.watermark == 0 for each in lag.partitions)
+    flight, explained = await group.in_flight(0, 10), await group.explain()
+    assert [each.id for each in flight.messages] == [message.id]
+    [held] = [each for each in explained.partitions if each.topic == any_ring.topic]
+    assert held.head is not None
+    assert others[0].name in held.head.holder
+    assert (lag.missing, flight.missing, explained.missing) == ({}, {}, {})
+    assert explained.elsewhere.keys() >= {owner.name}
+    await others[0].settle([message], SettleVerb.ACK)
 
 
 async def test_a_receive_goes_to_the_new_owner_when_the_old_one_stops(any_ring: Ring) -> None:

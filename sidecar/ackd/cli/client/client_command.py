@@ -80,3 +80,9 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for first, *rest in lines:
         cells = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
         print("  ".join([first.ljust(widths[0]), *cells]).rstrip())
+
+
+def print_missing(answer: Json) -> None:
+    """Name the sidecars of the group whose part an answer lacks, and why."""
+    for name, why in answer["missing"].items():
+        print(f"not known: what sidecar {clean(name)} has ({clean(why)})", file=sys.stderr)

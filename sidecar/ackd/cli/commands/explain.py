@@ -28,6 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
             client_command.print_json(answer)
         else:
             print("\n".join(lines(answer, time.time_ns() // 1_000_000)))
+            client_command.print_missing(answer)
         return exit_codes.DONE
 
     return client_command.run(arguments, show)
@@ -38,6 +39,11 @@ def lines(answer: Json, now_ms: int) -> list[str]:
     found = [f"held back: {clean(each)}" for each in answer["limits"]]
     if not found:
         found = ["nothing holds the whole subscription back"]
+    found += [
+        f"held back at {clean(name)}: {clean(each)}"
+        for name, limits in answer["elsewhere"].items()
+        for each in limits
+    ]
     found += [ordered_line(each) for each in answer.get("ordered", ())]
     for each in answer["partitions"]:
         found.append(f"{clean(each['topic'])}/{each['partition']} at {each['watermark']}")
@@ -45,5 +51,5 @@ def lines(answer: Json, now_ms: int) -> list[str]:
             found.append(f"  held by {message_line(each['head'], WIDTH, now_ms)}")
         found.append(f"  {clean(each['released_by'])}")
     if not answer["partitions"]:
-        found.append("this sidecar owns no partition of it; `ackd lag` names the owners")
+        found.append("no sidecar that answers owns a partition of it")
     return found

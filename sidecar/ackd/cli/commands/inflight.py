@@ -44,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(message_line(message, WIDTH, now_ms))
             if message["error"]:
                 print(f"  {clean(message['error'])}")
+        client_command.print_missing(answer)
         return exit_codes.DONE
 
     return client_command.run(arguments, show)

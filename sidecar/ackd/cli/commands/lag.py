@@ -29,6 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
             client_command.print_json(answer)
         else:
             client_command.print_table(TITLES, (_row(each) for each in answer["partitions"]))
+            client_command.print_missing(answer)
         return exit_codes.DONE
 
     return client_command.run(arguments, show)

@@ -14,8 +14,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 from msgspec.structs import fields
 
 from ackd.api.messages import (
-    InFlight,
-    PartitionLag,
     Reason,
     SettleItem,
     SettleVerb,
@@ -377,18 +375,6 @@ class Subscriptions(Struct, frozen=True):
     """All subscriptions of this sidecar."""
 
     subscriptions: list[SubscriptionView]
-
-
-class Partitions(Struct, frozen=True):
-    """Progress of a subscription, a row for each partition."""
-
-    partitions: list[PartitionLag]
-
-
-class InFlightMessages(Struct, frozen=True):
-    """Messages that are leased or wait for a retry."""
-
-    messages: list[InFlight]
 
 
 class Liveness(Struct, frozen=True):

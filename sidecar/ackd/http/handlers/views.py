@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from enum import Enum
 
@@ -10,12 +11,14 @@ import orjson
 from ackd.api.messages import Reason
 from ackd.errors import NotFoundError
 from ackd.http.formats import problems
+from ackd.http.formats.problems import field_errors
 from ackd.http.server.reply import Reply
 from ackd.http.server.service import HandlerCall, number
 
 IN_FLIGHT_MAX = 1000
 IN_FLIGHT_DEFAULT = 100
 OLDER_MS_MAX = 365 * 24 * 3_600_000
+SCOPES = ("group", "sidecar")
 TEXT = "text/plain; charset=utf-8"
 
 
@@ -46,25 +49,35 @@ async def subscription(call: HandlerCall) -> Reply:
     return as_json(asdict(call.service.engine.subscription(call.params[0])))
 
 
+def _with_others(fields: Mapping[str, str]) -> bool:
+    """Whether the answer is of the whole group, as it is unless `scope` says otherwise. Raises
+    BadParameterError.
+    """
+    scope = fields.get("scope", "group")
+    if scope not in SCOPES:
+        raise field_errors([("query:scope", f"Expected one of: {', '.join(SCOPES)}.")])
+    return scope == "group"
+
+
 async def explain(call: HandlerCall) -> Reply:
     """GET /v1/subscriptions/{subscription}/explain."""
-    call.query()
-    return as_json(await call.service.engine.explain(call.params[0]))
+    others = _with_others(call.query("scope"))
+    return as_json(await call.service.engine.group(call.params[0]).explain(others=others))
 
 
 async def lag(call: HandlerCall) -> Reply:
     """GET /v1/subscriptions/{subscription}/lag."""
-    call.query()
-    return as_json({"partitions": await call.service.engine.lag(call.params[0])})
+    others = _with_others(call.query("scope"))
+    return as_json(await call.service.engine.group(call.params[0]).lag(others=others))
 
 
 async def in_flight(call: HandlerCall) -> Reply:
     """GET /v1/subscriptions/{subscription}/in-flight."""
-    fields = call.query("older_ms", "max")
+    fields = call.query("older_ms", "max", "scope")
     older_ms = number(fields, "older_ms", 0, 0, OLDER_MS_MAX)
     most = number(fields, "max", IN_FLIGHT_DEFAULT, 1, IN_FLIGHT_MAX)
-    found = await call.service.engine.in_flight(call.params[0], older_ms, most)
-    return as_json({"messages": found})
+    group, others = call.service.engine.group(call.params[0]), _with_others(fields)
+    return as_json(await group.in_flight(older_ms, most, others=others))
 
 
 async def livez(_call: HandlerCall) -> Reply:

@@ -1,0 +1,125 @@
+"""Shows a whole group at any of its sidecars: each owner is asked for its partitions.
+
+Implements `ackd.api.messages.GroupView`. An owner that does not answer in time is named in the
+answer, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from heapq import nlargest, nsmallest
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from ackd.api.messages import (
+    Explanation,
+    GroupExplanation,
+    GroupInFlight,
+    GroupLag,
+    InFlight,
+    PartitionLag,
+)
+from ackd.engine.cluster.membership import Membership
+from ackd.engine.control.inspect import KEYS_MAX, Inspector
+from ackd.engine.control.lag import Lag
+
+ASK_MS = 2_000
+LAG, IN_FLIGHT, EXPLAIN = "lag", "in-flight", "explain"
+"""The kinds of questions."""
+NO_LINKS = "links between sidecars are off (`peers.on`)"
+_ENCODER = msgspec.msgpack.Encoder()
+_Answer = TypeVar("_Answer")
+
+
+class GroupQuestions(Protocol):
+    """What is asked of `ackd.engine.peers.questions.PeerQuestions`."""
+
+    def on(self, kind: str, answer: Callable[[bytes], Awaitable[bytes]]) -> None: ...
+
+    async def ask_all(
+        self, names: Iterable[str], kind: str, body: bytes, timeout_ms: int
+    ) -> tuple[dict[str, bytes], dict[str, str]]: ...
+
+
+class GroupViews:
+    """Asks and answers for one subscription. `questions` None: there are no links."""
+
+    def __init__(
+        self,
+        lag: Lag,
+        inspector: Inspector,
+        membership: Membership,
+        questions: GroupQuestions | None,
+    ) -> None:
+        self._lag = lag
+        self._inspector = inspector
+        self._membership = membership
+        self._questions = questions
+        if questions is not None:
+            questions.on(LAG, self._answer_lag)
+            questions.on(IN_FLIGHT, self._answer_in_flight)
+            questions.on(EXPLAIN, self._answer_explain)
+
+    async def lag(self, *, others: bool = True) -> GroupLag:
+        rows = {(row.topic, row.partition): row for row in await self._lag.rows()}
+        answers, missing = await self._ask(LAG, b"", list[PartitionLag], others=others)
+        for name, answered in answers.items():
+            for row in answered:
+                known = rows.get((row.topic, row.partition))
+                if row.owner == name and (known is None or known.watermark < 0):
+                    rows[row.topic, row.partition] = row
+        return GroupLag([rows[each] for each in sorted(rows)], missing)
+
+    async def in_flight(self, older_ms: int, limit: int, *, others: bool = True) -> GroupInFlight:
+        body = _ENCODER.encode((older_ms, limit))
+        answers, missing = await self._ask(IN_FLIGHT, body, list[InFlight], others=others)
+        found = self._inspector.in_flight(older_ms, limit)
+        found += [each for messages in answers.values() for each in messages]
+        oldest = nsmallest(limit, found, key=lambda each: (each.since_ms, each.id))
+        return GroupInFlight(oldest, missing)
+
+    async def explain(self, *, others: bool = True) -> GroupExplanation:
+        answers, missing = await self._ask(EXPLAIN, b"", Explanation, others=others)
+        own = self._inspector.explain()
+        found = GroupExplanation(
+            own.subscription, own.partitions, own.limits, own.repeats, own.ordered, missing=missing
+        )
+        for name, other in sorted(answers.items()):
+            found.partitions += other.partitions
+            found.ordered += other.ordered
+            found.repeats += other.repeats
+            found.elsewhere[name] = other.limits
+        found.partitions.sort(key=lambda each: (each.topic, each.partition))
+        found.ordered = nlargest(KEYS_MAX, found.ordered, key=lambda each: each.behind)
+        return found
+
+    async def _ask(
+        self, kind: str, body: bytes, answer: type[_Answer], *, others: bool
+    ) -> tuple[dict[str, _Answer], dict[str, str]]:
+        """Ask every other sidecar that owns partitions. Returns the answers by sidecar, and why
+        others gave none.
+        """
+        names = [each.name for each in self._membership.alive if each.owned] if others else []
+        if self._questions is None or not names:
+            return {}, dict.fromkeys(names, NO_LINKS)
+        replies, missing = await self._questions.ask_all(names, kind, body, ASK_MS)
+        answers: dict[str, _Answer] = {}
+        for name, reply in replies.items():
+            try:
+                answers[name] = msgspec.msgpack.decode(reply, type=answer)
+            except msgspec.MsgspecError as error:
+                missing[name] = f"its answer can't be read: {error}"
+        return answers, missing
+
+    # --- questions of others
+
+    async def _answer_lag(self, _: bytes) -> bytes:
+        return _ENCODER.encode(await self._lag.rows())
+
+    async def _answer_in_flight(self, body: bytes) -> bytes:
+        older_ms, limit = msgspec.msgpack.decode(body, type=tuple[int, int])
+        return _ENCODER.encode(self._inspector.in_flight(older_ms, limit))
+
+    async def _answer_explain(self, _: bytes) -> bytes:
+        return _ENCODER.encode(self._inspector.explain())

@@ -1,0 +1,142 @@
+"""The whole group, shown at one sidecar: what owners answer, and who did not."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from ackd.api.messages import Explanation, HeldKey, HeldPartition, InFlight, PartitionLag
+from ackd.engine.control.group_views import EXPLAIN, IN_FLIGHT, LAG, NO_LINKS, GroupViews
+from ackd.engine.control.inspect import Inspector
+from ackd.engine.control.lag import Lag
+from ackd.engine.retry.own_topic import RetryTopic
+from ackd.ports import Member, Members
+from tests.unit.engine.control.test_inspect import Silent
+from tests.unit.engine.world import NAME, TOPIC, World
+
+
+class Others:
+    """Implements `GroupQuestions`: pod-2 answers `replies` by kind, pod-3 never."""
+
+    def __init__(self) -> None:
+        self.replies: dict[str, bytes] = {}
+        self.answers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {}
+        self.asked: list[tuple[str, ...]] = []
+
+    def on(self, kind: str, answer: Callable[[bytes], Awaitable[bytes]]) -> None:
+        self.answers[kind] = answer
+
+    async def ask_all(
+        self, names: Iterable[str], kind: str, body: bytes, timeout_ms: int
+    ) -> tuple[dict[str, bytes], dict[str, str]]:
+        del body, timeout_ms
+        wanted = tuple(names)
+        self.asked.append(wanted)
+        found = {name: self.replies[kind] for name in wanted if name == "pod-2"}
+        return found, {name: "asleep" for name in wanted if name == "pod-3"}
+
+
+def views(world: World, others: Others | None) -> GroupViews:
+    silent: Any = Silent()
+    topic = RetryTopic(world.state, world.context)
+    inspector = Inspector(
+        world.state, world.context, world.partitions, silent, silent, silent, None, silent, topic
+    )
+    lag = Lag(world.state, world.context, world.partitions, world.topics, world.membership)
+    return GroupViews(lag, inspector, world.membership, others)
+
+
+def lives(world: World, *others: tuple[str, Sequence[str]]) -> None:
+    """A heartbeat has read of these sidecars, and what they own."""
+    members = tuple(Member(name, 1, 0, "run-1", tuple(owned), "") for name, owned in others)
+    world.membership.view.update(Members(0, members, superseded=False))
+
+
+def row(partition: int, owner: str, watermark: int) -> PartitionLag:
+    return PartitionLag(TOPIC, partition, owner, 9, 9, watermark, 0, 0, 0, 0, None)
+
+
+def packed(value: object) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+@pytest.fixture
+def others(world: World) -> Others:
+    made = Others()
+    for text in ("pod-2", "pod-3"):
+        assert text != world.context.identity
+    lives(world, ("pod-2", ["c:work:00:7"]), ("pod-3", ["c:work:00:8"]), ("pod-4", []))
+    return made
+
+
+async def test_lag_has_the_rows_of_all_who_answer(world: World, others: Others) -> None:
+    """A row that somebody tells of a partition that is not his is not taken."""
+    await world.owns(0, range(3))
+    group = views(world, others)
+    others.replies[LAG] = packed([row(7, "pod-2", 5), row(0, "pod-2", 6), row(8, "pod-3", 4)])
+    found = await group.lag()
+    assert found.missing == {"pod-3": "asleep"}
+    assert others.asked == [("pod-2", "pod-3")]
+    shown = {(each.owner, each.partition): each.watermark for each in found.partitions}
+    assert shown[world.context.identity, 0] == 0
+    assert shown["pod-2", 7] == 5
+    assert ("pod-3", 8) not in shown or shown["pod-3", 8] == -1
+    own = await group.lag(others=False)
+    assert (own.missing, len(others.asked)) == ({}, 1)
+
+
+async def test_the_oldest_messages_of_all_come_first_and_within_the_limit(
+    world: World, others: Others
+) -> None:
+    partition = await world.owns(0, range(2))
+    await world.leases(partition, 2)
+    now_ms = world.clock.wall_ms()
+    theirs = [InFlight("far/0/1", "leased", 1, "x", now_ms + gap) for gap in (-60_000, 60_000)]
+    group = views(world, others)
+    others.replies[IN_FLIGHT] = packed(theirs)
+    found = await group.in_flight(0, 2)
+    assert [each.id for each in found.messages] == ["far/0/1", f"{TOPIC}/0/0"]
+    assert found.missing == {"pod-3": "asleep"}
+    assert len((await group.in_flight(0, 9, others=False)).messages) == 2
+
+
+async def test_an_explanation_names_what_holds_everywhere(world: World, others: Others) -> None:
+    await world.owns(1, range(2))
+    key = HeldKey(InFlight("far/0/1", "leased", 1, "x", 0), "k", 3, blocked=False)
+    theirs = Explanation(NAME, [HeldPartition(TOPIC, 0, 5, None, "an ack")], ["rate"], 4, [key])
+    group = views(world, others)
+    others.replies[EXPLAIN] = packed(theirs)
+    found = await group.explain()
+    assert [(each.partition, each.watermark) for each in found.partitions] == [(0, 5), (1, 0)]
+    assert (found.elsewhere, found.limits, found.repeats) == ({"pod-2": ["rate"]}, [], 4)
+    assert (found.ordered, found.missing) == ([key], {"pod-3": "asleep"})
+
+
+async def test_an_answer_that_makes_no_sense_is_missing(world: World, others: Others) -> None:
+    others.replies[EXPLAIN] = b"?"
+    missing = (await views(world, others).explain()).missing
+    assert "can't be read" in missing["pod-2"]
+
+
+async def test_without_links_the_owners_are_named(world: World, others: Others) -> None:
+    del others
+    found = await views(world, None).explain()
+    assert found.missing == {"pod-2": NO_LINKS, "pod-3": NO_LINKS}
+
+
+async def test_what_others_ask_is_answered_as_this_sidecar_sees_it(
+    world: World, others: Others
+) -> None:
+    partition = await world.owns(0, range(2))
+    await world.leases(partition, 2)
+    group = views(world, others)
+    own = await group.in_flight(0, 1, others=False)
+    body = packed((0, 1))
+    assert await others.answers[IN_FLIGHT](body) == packed(own.messages)
+    lag = await group.lag(others=False)
+    assert await others.answers[LAG](b"") == packed(lag.partitions)
+    told = msgspec.msgpack.decode(await others.answers[EXPLAIN](b""), type=Explanation)
+    assert told.partitions == (await group.explain(others=False)).partitions
+    with pytest.raises(ValueError, match="Expected"):
+        await others.answers[IN_FLIGHT](packed("?"))
