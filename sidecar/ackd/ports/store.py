@@ -19,8 +19,8 @@ class Member:
     """A sidecar of a subscription, as the store knows it.
 
     `silent_ms`: time since its last heartbeat by the store's clock, below 0 if that clock went
-    back. `run`: the server run on which it last replayed (R10). `owned`: names of the records that
-    it owns. `note`: settings hash and version.
+    back; less than a second may be told as 0. `run`: the server run on which it last replayed
+    (R10). `owned`: names of the records that it owns. `note`: settings hash and version.
     """
 
     name: str
@@ -70,8 +70,9 @@ class Store(Protocol):
     async def heartbeat(
         self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
     ) -> Members:
-        """Report that this sidecar lives and which records it owns; return the members. The
-        cost grows with `owned`.
+        """Report that this sidecar lives and which records it owns; return the members as they
+        were before, in the order of their names. If nothing of them has changed since this sidecar
+        asked last, a store may give the same tuple again.
         """
 
     async def forget(self, subscription: str, name: str, boot: int) -> None:

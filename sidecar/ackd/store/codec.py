@@ -26,7 +26,7 @@ from ackd.core.record.protocol import (
 from ackd.core.record.slot import SLOT_CHUNK_SHIFT
 from ackd.core.record.transitions import Outcome, State
 from ackd.errors import StoreCallError, StoreDataError
-from ackd.ports import Member, Members
+from ackd.ports import Member
 
 _CALL = Struct(">QQQQB")
 _OP = Struct(">BQQHHQI?")
@@ -246,17 +246,11 @@ def encode_member(run: str, owned: Sequence[str], note: str) -> bytes:
     return b"".join(_SIZE.pack(len(part)) + part for part in parts)
 
 
-def decode_members(answer: list[bytes]) -> Members:
-    """Unpack the members script's answer to a heartbeat."""
-    now_us = int(answer[0])
-    members = []
-    for name, entry in zip(answer[3::2], answer[4::2], strict=True):
-        boot, seen_us = _MEMBER.unpack_from(entry)
-        texts = _texts(entry, _MEMBER.size)
-        silent_ms = (now_us - seen_us) // 1000
-        members.append(Member(name.decode(), boot, silent_ms, texts[0], tuple(texts[2:]), texts[1]))
-    members.sort(key=lambda member: member.name)
-    return Members(now_us // 1000, tuple(members), answer[1] == b"1", answer[2])
+def decode_member(name: bytes, entry: bytes) -> tuple[int, Member]:
+    """Unpack a member's entry; its version comes first."""
+    boot, version = _MEMBER.unpack_from(entry)
+    run, note, *owned = _texts(entry, _MEMBER.size)
+    return version, Member(name.decode(), boot, 0, run, tuple(owned), note)
 
 
 def _texts(entry: bytes, position: int) -> list[str]:

@@ -38,10 +38,18 @@ class Keys:
         return f"{self.ledger(key)[:-1]}t"
 
     def members(self, subscription: str) -> str:
-        """The hash with a subscription's heartbeats; its boot numbers are beside it under the same
-        tag.
+        """The hash with what a subscription's sidecars say of themselves; the script makes the
+        names of the keys beside it, under the same tag.
         """
-        return f"{self.base}{{members:{escape(subscription)}}}:m"
+        return f"{self.base}{{members:{escape(subscription)}}}:e"
+
+    def beats(self, subscription: str) -> str:
+        """The times of the last heartbeats of a subscription's sidecars, beside its members."""
+        return f"{self.base}{{members:{escape(subscription)}}}:t"
+
+    def changes(self, subscription: str) -> list[str]:
+        """What changed last in a subscription's members: the head, entries, and removed names."""
+        return [f"{self.base}{{members:{escape(subscription)}}}:{letter}" for letter in "hcg"]
 
     @property
     def pattern(self) -> str:

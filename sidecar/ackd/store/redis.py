@@ -31,11 +31,12 @@ from ackd.store.connect import RUN_BYTES, Link
 from ackd.store.durable import Barrier, look
 from ackd.store.exchange import Answer, Command
 from ackd.store.flusher import PartlyError
+from ackd.store.heartbeats import Heartbeats
 from ackd.store.keys import Keys
 from ackd.store.nodes import ElsewhereError, Node, Topology
 from ackd.store.outbox import RedisDedupKeys, RedisOutboxes
 from ackd.store.places import RedisPlaces
-from ackd.store.scripts import APPLY, MEMBERS, OPEN
+from ackd.store.scripts import APPLY, OPEN
 from ackd.store.server_calls import TRIES, ServerCalls
 from ackd.store.small_values import SmallValues
 
@@ -75,6 +76,7 @@ class RedisStore:
         self.places = RedisPlaces(keys, calls.run_script)
         self._supervisor = supervisor
         self._conditions: list[Condition] = []
+        self._heartbeats = Heartbeats(keys, topology, calls)
         self._looked_s = 0.0
 
     @property
@@ -231,8 +233,7 @@ class RedisStore:
 
     async def register(self, subscription: str, name: str) -> int:
         """Give a boot number, at least the store's time, so that a rollback gives none twice."""
-        answer = await self._members(subscription, "register", name, 0)
-        return int(answer)
+        return await self._heartbeats.register(subscription, name)
 
     async def heartbeat(
         self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
@@ -242,22 +243,10 @@ class RedisStore:
         if loop.time() - self._looked_s > LOOK_EVERY_S:
             await self._look()
         entry = codec.encode_member(self.run, owned, note)
-        answer = await self._members(subscription, "heartbeat", name, boot, entry)
-        return codec.decode_members(answer)
+        return await self._heartbeats.beat(subscription, name, boot, entry)
 
     async def forget(self, subscription: str, name: str, boot: int) -> None:
-        await self._members(subscription, "forget", name, boot)
-
-    async def _members(
-        self, subscription: str, what: str, name: str, boot: int, entry: bytes = b""
-    ) -> Answer:
-        key = self.keys.members(subscription)
-
-        async def ask(node: Node, link: Link) -> Answer:
-            command = ("EVALSHA", MEMBERS.sha, 1, key, what, name, boot, entry)
-            return await self._calls.ask_one(node, link, command, MEMBERS, ownership=True)
-
-        return await self._calls.ask_node_of(key, ask, wrote=what == "heartbeat")
+        await self._heartbeats.forget(subscription, name, boot)
 
     # --- small values
 

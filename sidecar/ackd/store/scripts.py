@@ -26,7 +26,7 @@ from ackd.core.record import (
 )
 from ackd.core.record import decide as record
 from ackd.core.record.settles import OF_VERB, Count, Due
-from ackd.store import codec
+from ackd.store import codec, roster
 
 _NUMBERS: dict[str, dict[str, int]] = {
     "Size": {
@@ -37,6 +37,10 @@ _NUMBERS: dict[str, dict[str, int]] = {
         "OP": codec.OP_BYTES,
     },
     "Record": {"LAYOUT": state.LAYOUT},
+    "Members": {
+        name: getattr(roster, name)
+        for name in ("SUM", "GONE_MAX", "SILENT_US", "CHANGES", "ALL", "UNKNOWN")
+    },
     "Bound": {
         "ATTEMPT_MAX": record.ATTEMPT_MAX,
         "JOURNAL_MAX": record.JOURNAL_MAX,

@@ -7,7 +7,7 @@ work, and deletes a record only if nobody changed it since it was read.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 from ackd.core.bitmap import CHUNK_BYTES, ChunkedBitmap
@@ -153,10 +153,24 @@ class Survey:
             name = self._keys.members(subscription)
             node = self._topology.node(name)
             async with node.aux_link() as link:
-                now, entries = map(_checked, await link.ask([("TIME",), ("HGETALL", name)]))
-            now_us = b"%d" % (int(now[0]) * 1_000_000 + int(now[1]))
-            read = codec.decode_members([now_us, b"0", b"", *entries])
-            found[subscription] = list(read.members)
+                now, entries, beats = map(
+                    _checked,
+                    await link.ask(
+                        [
+                            ("TIME",),
+                            ("HGETALL", name),
+                            ("ZRANGE", self._keys.beats(subscription), 0, -1, "WITHSCORES"),
+                        ]
+                    ),
+                )
+            now_us = int(now[0]) * 1_000_000 + int(now[1])
+            seen_us = dict(zip(beats[::2], map(int, beats[1::2]), strict=True))
+            there = []
+            for each, packed in zip(entries[::2], entries[1::2], strict=True):
+                version, member = codec.decode_member(each, packed)
+                silent_ms = (now_us - seen_us.get(each, version)) // 1000
+                there.append(replace(member, silent_ms=silent_ms))
+            found[subscription] = sorted(there, key=lambda member: member.name)
         return found
 
     async def _subscriptions(self) -> list[str]:
@@ -191,8 +205,8 @@ class Survey:
         agreed on. Raises StoreError.
         """
         keys = self._keys
-        shared = (keys.members, keys.boots, keys.live, keys.bucket)
-        names = [name(subscription) for name in shared]
+        shared = (keys.members, keys.beats, keys.boots, keys.live, keys.bucket)
+        names = [*(name(subscription) for name in shared), *keys.changes(subscription)]
         names += [keys.value(f"{word}:{subscription}") for word in ("start", "settings")]
         for name in names:
             await self._ask(name, ("UNLINK", name))

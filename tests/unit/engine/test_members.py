@@ -12,11 +12,14 @@ import pytest
 from ackd.engine.cluster.members import (
     HEARTBEAT_MS,
     RIVAL_GONE_MS,
+    SHORT_NOTE,
     SILENT_MS,
     WITNESS_MS,
     MemberNote,
     Rival,
     View,
+    coarse,
+    read_note,
 )
 from ackd.ports import Member, Members
 
@@ -81,3 +84,44 @@ def test_r10_a_silent_sidecar_is_waited_for_though_all_that_it_owned_is_taken(
     view.update(Members(NOW_MS, (other,), superseded=False))
     assert [each.name for each in view.forgettable(["record"])] == ["other"]
     assert view.all_replayed("run-2")
+
+
+def test_ready_messages_are_told_as_a_power_of_two() -> None:
+    assert [coarse(each) for each in (0, 1, 2, 3, 4, 7, 8, 1_000)] == [0, 1, 2, 2, 4, 4, 8, 512]
+
+
+def test_the_same_list_again_is_not_looked_through() -> None:
+    """A quiet heartbeat must cost the same among few and many."""
+    view = View("me", 9)
+    members = (Member("other", 1, 0, "", ("record",), ""),)
+    view.update(Members(NOW_MS, members, superseded=False))
+    state, alive = view.state, view.alive
+    view.update(Members(NOW_MS + 300, members, superseded=False))
+    assert (view.state, view.alive, view.now_ms) == (state, alive, NOW_MS + 300)
+    assert view.alive is alive
+    changed = (replace(members[0], owned=("record", "new")),)
+    view.update(Members(NOW_MS + 600, changed, superseded=False))
+    assert view.state is not state
+    assert view.taken() == {"record", "new"}
+
+
+def test_r5_a_successor_is_chosen_anew_when_another_sidecar_dies() -> None:
+    view = View("me", 9)
+    members = [Member(f"pod-{n}", 1, 0, "", (), "") for n in range(50)]
+    view.update(Members(NOW_MS, tuple(members), superseded=False))
+    records = [f"record-{n}" for n in range(200)]
+    first = [view.winner(text) for text in records]
+    left = tuple(members[1:])
+    view.update(Members(NOW_MS, left, superseded=False))
+    assert members[0].name in first
+    assert members[0].name not in [view.winner(text) for text in records]
+    fresh = View("me", 9)
+    fresh.update(Members(NOW_MS, left, superseded=False))
+    assert [view.winner(text) for text in records] == [fresh.winner(text) for text in records]
+
+
+def test_equal_notes_are_decoded_once() -> None:
+    text = msgspec.json.encode(MemberNote(version="1")).decode()
+    assert read_note(text) is read_note(f"{text}")
+    long = msgspec.json.encode(MemberNote(handed=["x" * SHORT_NOTE])).decode()
+    assert read_note(long) is not read_note(long)  # it may be large, and is rare

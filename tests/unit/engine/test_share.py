@@ -59,3 +59,28 @@ def test_a_partition_that_changes_hands_is_never_counted_as_gone() -> None:
     assert share.room(100, 2, 0) == 50
     share.received(view(other=(2, 0, 0)), {"a", "b"}, 600)
     assert share.room(100, 2, 0) == 50
+
+
+def reported(share: InFlightShare, *leased: int, bound: int = 800) -> list[int]:
+    return [share.reported(bound, 2, each) for each in leased]
+
+
+def test_what_others_hear_of_leases_changes_seldom_and_is_never_less() -> None:
+    """All others read each change."""
+    share = InFlightShare()
+    share.received(view(other=(6, 0, 0)), {"a", "b"}, 0)  # a share of 200
+    assert reported(share, 0, 1, 26, 20, 3, 26) == [0, 26, 26, 26, 26, 26]
+    assert reported(share, 27, 60, 53, 2) == [52, 85, 85, 27]
+    assert reported(share, 0) == [27]
+
+
+def test_who_is_within_its_share_takes_nothing_of_others() -> None:
+    share = InFlightShare()
+    share.received(view(other=(6, 0, 0)), {"a", "b"}, 0)
+    assert reported(share, 190, 200, 230, 201) == [200, 200, 230, 230]
+
+
+def test_small_shares_are_reported_exactly() -> None:
+    share = InFlightShare()
+    share.received(view(other=(6, 0, 0)), {"a", "b"}, 0)
+    assert reported(share, 0, 1, 5, 3, 0, bound=60) == [0, 1, 5, 3, 0]

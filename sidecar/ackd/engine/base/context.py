@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ackd.core.lease_token import LeaseKeys
 from ackd.engine.base.lease_events import LeaseEvents
+from ackd.engine.base.pace import Pace
 from ackd.engine.base.replay_log import ReplayLog
 from ackd.engine.base.spill_file import Spill
 from ackd.engine.base.tasks import Vitals
@@ -50,3 +51,4 @@ class Context:
     lease_events: LeaseEvents = field(default_factory=LeaseEvents)
     traces: Traces | None = None
     vitals: Vitals = field(default_factory=Vitals)
+    pace: Pace = field(default_factory=Pace)

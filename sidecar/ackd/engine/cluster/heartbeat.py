@@ -13,7 +13,7 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.cluster.lease_keys import agree
-from ackd.engine.cluster.members import HEARTBEAT_MS, Rival, write_note
+from ackd.engine.cluster.members import Rival, beat_ms, write_note
 from ackd.engine.cluster.membership import POLL_MS, Membership
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
@@ -106,8 +106,16 @@ class Heartbeat:
             self._owner.retry_takes()
             self._live.look()
             with suppress(TimeoutError):
-                async with asyncio.timeout(HEARTBEAT_MS / 1000):
+                async with asyncio.timeout(self._rest_ms() / 1000):
                     await self._soon.wait()
+
+    def _rest_ms(self) -> int:
+        """Return the time until the next heartbeat: all subscriptions of a process beat together,
+        in one call.
+        """
+        now_ms = self._context.clock.monotonic_ms()
+        period_ms = beat_ms(len(self._membership.alive))
+        return self._context.pace.rest_ms(self._state.name, now_ms, period_ms)
 
     def _leave_group_if_configured(self) -> None:
         """End the subscription's run when the store is away longer than the settings allow (R34).

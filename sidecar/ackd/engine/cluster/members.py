@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
@@ -20,6 +21,9 @@ from ackd.ports import Member, Members
 LOG = logging.getLogger("ackd.engine")
 
 HEARTBEAT_MS = 300
+MANY = 100
+"""With so many other sidecars each beats only every `SLOW_HEARTBEAT_MS`."""
+SLOW_HEARTBEAT_MS = 500
 SILENT_MS = 1_500
 FORGET_MS = 3_600_000
 UNCONFIRMED_MS = 2_000
@@ -27,6 +31,10 @@ UNCONFIRMED_MS = 2_000
 on a store that it is cut off from (R11).
 """
 WITNESS_MS = 10_000
+SHORT_NOTE = 1_000
+"""Characters of a note that is kept decoded."""
+WINNERS_MAX = 10_000
+"""So many choices of a successor are remembered while the same sidecars live."""
 RIVAL_GONE_MS = 5_000
 """If a newer process with our identity has not sent a heartbeat for this long, it is gone (or its
 last heartbeat arrived late).
@@ -59,11 +67,22 @@ def write_note(note: MemberNote) -> str:
 
 
 def read_note(text: str) -> MemberNote:
-    """Decode a note. One of another version may have more fields; an unreadable one is empty."""
+    """Decode a note. One of another version may have more fields; an unreadable one is empty.
+
+    Most sidecars of a subscription write the same text: short notes are decoded once, and must not
+    be changed.
+    """
+    return _short_note(text) if len(text) <= SHORT_NOTE else _decode_note(text)
+
+
+def _decode_note(text: str) -> MemberNote:
     try:
         return msgspec.json.decode(text.encode(), type=MemberNote)
     except msgspec.DecodeError:
         return MemberNote()
+
+
+_short_note = lru_cache(maxsize=4_096)(_decode_note)
 
 
 def left_behind(member: Member) -> list[str]:
@@ -96,9 +115,23 @@ class Rival:
         return now_ms - self.since_ms >= RIVAL_GONE_MS
 
 
+def beat_ms(others: int) -> int:
+    """Return the time between two heartbeats of a sidecar that has so many `others`."""
+    return HEARTBEAT_MS if others < MANY else SLOW_HEARTBEAT_MS
+
+
+def coarse(count: int) -> int:
+    """Round a count down to a power of two, so that a note does not change with every message."""
+    return 1 << count.bit_length() - 1 if count > 0 else 0
+
+
 @dataclass(slots=True)
 class View:
-    """The subscription's other sidecars, as of the last heartbeat."""
+    """The subscription's other sidecars, as of the last heartbeat.
+
+    `state` is another object whenever a heartbeat has told something new of the other sidecars. A
+    store that tells nothing new gives the same tuple of members again; then nothing is computed.
+    """
 
     name: str
     boot: int
@@ -106,6 +139,12 @@ class View:
     alive: list[Member] = field(default_factory=list)
     dead: list[Member] = field(default_factory=list)
     handed: dict[str, int] = field(default_factory=dict)
+    state: object = field(default_factory=object)
+    _members: tuple[Member, ...] = ()
+    _handed_here: set[str] = field(default_factory=set)
+    _taken: set[str] = field(default_factory=set)
+    _names: list[str] = field(default_factory=list)
+    _winners: dict[str, str] = field(default_factory=dict)
 
     def update(
         self, members: Members, handed: Iterable[str] = (), beating_ms: int = SILENT_MS
@@ -115,27 +154,36 @@ class View:
         Another boot of our own name is dead whatever it says. A silent sidecar is dead only if this
         one could beat for as long (`beating_ms`): else it was the store that was away.
         """
-        self.alive, self.dead = [], []
-        for member in members.members:
+        if members.members is not self._members:
+            self._members = members.members
+            self._sort(members.members, beating_ms)
+        self._note_handed(members.now_ms, set(handed))
+
+    def _sort(self, members: Iterable[Member], beating_ms: int) -> None:
+        self.alive, self.dead, self.state = [], [], object()
+        self._handed_here = set()
+        for member in members:
             silent = member.silent_ms >= SILENT_MS and beating_ms >= SILENT_MS
+            note = read_note(member.note)
             if member.name == self.name:
                 if member.boot < self.boot:
                     self.dead.append(member)
-            elif silent or read_note(member.note).left:
+            elif silent or note.left:
                 self.dead.append(member)
             else:
                 self.alive.append(member)
-        self._note_handed(members.now_ms, set(handed))
+                self._handed_here.update(note.handed)
+        self._taken = {text for member in self.alive for text in member.owned}
 
     def _note_handed(self, now_ms: int, texts: set[str]) -> None:
         """Note since when (store's clock) each handed-over record is without an owner."""
-        texts.update(text for member in self.alive for text in read_note(member.note).handed)
-        self.handed = {text: self.handed.get(text, now_ms) for text in sorted(texts - self.taken())}
+        texts |= self._handed_here
+        self.handed = {text: self.handed.get(text, now_ms) for text in sorted(texts - self._taken)}
         self.now_ms = now_ms
 
     def taken(self) -> set[str]:
-        """Return the records that living sidecars own."""
-        return {text for member in self.alive for text in member.owned}
+        """Return the records that living sidecars own. Not to be changed."""
+        return self._taken
 
     def orphans(self) -> list[str]:
         """Return records (keys as texts) without a living owner that this sidecar must take.
@@ -159,7 +207,16 @@ class View:
     def winner(self, text: str) -> str:
         """Choose one living sidecar for something that each of them could take."""
         names = sorted({self.name, *(member.name for member in self.alive)})
-        return max(names, key=lambda name: blake2b(f"{name} {text}".encode()).digest())
+        if names != self._names:
+            self._names = names
+            self._winners.clear()
+        if text not in self._winners:
+            if len(self._winners) >= WINNERS_MAX:
+                self._winners.clear()
+            self._winners[text] = max(
+                names, key=lambda name: blake2b(f"{name} {text}".encode()).digest()
+            )
+        return self._winners[text]
 
     def forgettable(self, owned: Iterable[str]) -> list[Member]:
         """Return dead sidecars that have nothing left to take over.
@@ -167,8 +224,10 @@ class View:
         One that is only silent may come back and serve settles. If a failover forgets that it did,
         the rest of its entry shows that there is a sidecar to wait for (R10).
         """
-        taken = self.taken() | set(owned)
-        sure = (m for m in self.dead if m.silent_ms > WITNESS_MS or read_note(m.note).left)
+        sure = [m for m in self.dead if m.silent_ms > WITNESS_MS or read_note(m.note).left]
+        if not sure:
+            return []
+        taken = self._taken | set(owned)
         return [m for m in sure if taken.issuperset(left_behind(m)) or m.silent_ms > FORGET_MS]
 
     def all_halted(self, operation: str) -> bool:

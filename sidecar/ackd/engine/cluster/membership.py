@@ -19,13 +19,22 @@ from msgspec.structs import replace
 
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
-from ackd.engine.cluster.members import UNCONFIRMED_MS, MemberNote, View, left_behind, read_note
+from ackd.engine.cluster.members import (
+    UNCONFIRMED_MS,
+    MemberNote,
+    View,
+    coarse,
+    left_behind,
+    read_note,
+)
 from ackd.engine.cluster.settings_drift import SettingsDrift
 from ackd.engine.cluster.store_clock import StoreClock
 from ackd.ports import Member, Members
 
 POLL_MS = 20
 HANDED_MAX = 10_000
+EXACT = 16
+"""Leases of a smaller share are reported exactly."""
 REMEMBER_MS = 2_000
 """For this long after a handover a partition counts for both owners, so that the shares never add
 up to more than the bound.
@@ -38,27 +47,47 @@ class InFlightShare:
     def __init__(self) -> None:
         self._totals: deque[tuple[int, int]] = deque()
         self._total = 0
-        self._others = self._leased = 0
+        self._others = self._leased = self._reported = 0
+        self._state: object = None
+        self._mine: set[str] = set()
 
     def received(self, view: View, mine: set[str], now_ms: int) -> None:
         """After a heartbeat: count the records (as texts) and leases of the other sidecars."""
+        if view.state is not self._state or mine != self._mine or view.handed:
+            self._count(view, mine)
+        self._totals.append((now_ms, len(mine) + self._others))
+        while self._totals and self._totals[0][0] < now_ms - REMEMBER_MS:
+            self._totals.popleft()
+        self._total = max(total for _, total in self._totals)
+
+    def _count(self, view: View, mine: set[str]) -> None:
         taken = view.taken() | mine
         left = [each for each in view.dead if not taken.issuperset(left_behind(each))]
         self._leased = sum(read_note(each.note).leased for each in [*view.alive, *left])
         others = view.taken().union(view.handed, *(left_behind(each) for each in view.dead)) - mine
         self._others = len(others)
-        self._totals.append((now_ms, len(mine) + len(others)))
-        while self._totals and self._totals[0][0] < now_ms - REMEMBER_MS:
-            self._totals.popleft()
-        self._total = max(total for _, total in self._totals)
+        # What is handed over counts until it has an owner, though nobody else changes then.
+        self._state, self._mine = None if view.handed else view.state, mine
 
     def room(self, bound: int, mine: int, leased: int) -> int:
         """Return how many more leases the owner of `mine` partitions may open when it has
         `leased`.
         """
+        return min(self._share(bound, mine), bound - self._leased) - leased
+
+    def _share(self, bound: int, mine: int) -> int:
         total = max(mine + self._others, self._total)
-        share = bound if mine >= total else max(bound * mine // total, 1)
-        return min(share, bound - self._leased) - leased
+        return bound if mine >= total else max(bound * mine // total, 1)
+
+    def reported(self, bound: int, mine: int, leased: int) -> int:
+        """Return what the others hear of `leased`: never less, nor more than the share because
+        of it. All others read each change, so it changes with an eighth of the share only.
+        """
+        share = self._share(bound, mine)
+        slack = share // 4 if share >= EXACT else 0
+        if not leased <= self._reported <= leased + slack:
+            self._reported = min(leased + slack // 2, max(leased, share)) if leased else 0
+        return self._reported
 
 
 class Membership:
@@ -139,28 +168,32 @@ class Membership:
         view.update(members, self.note.handed, beating_ms)
         self.share.received(view, set(owned), self._context.clock.monotonic_ms())
         notes = ((each.name, read_note(each.note).settings) for each in view.alive)
-        self.drift.look(notes, self._state.live.settings)
+        self.drift.look_if_new(view.state, notes, frozenset(self._state.live.settings))
 
     def forgettable(self, owned: Iterable[str]) -> list[Member]:
         """Return dead sidecars that have nothing left to take over."""
         return self.view.forgettable(owned)
 
-    def describe(self, owned: Iterable[str], leased: int, ready: int) -> None:
+    def describe(self, owned: Collection[str], leased: int, ready: int) -> None:
         """Update the note: messages under lease and ready, and the records that were given away and
-        that no sidecar owns yet.
+        that no sidecar owns yet. All others read each change of it, so the counts are rounded.
         """
+        bound = self._state.settings.in_flight_max
         halt = self._state.live.halt
-        gone = self.view.taken().union(owned)
-        for text in gone:
-            self._inherited.pop(text, None)
-        given = [text for text in self.note.handed if text not in gone]
+        handed = self.note.handed
+        if handed or self._inherited:
+            gone = self.view.taken().union(owned)
+            for text in gone:
+                self._inherited.pop(text, None)
+            given = [text for text in handed if text not in gone]
+            handed = list(dict.fromkeys([*given, *self._inherited]))
         self.note = replace(
             self.note,
             run=self.replayed_run,
-            handed=list(dict.fromkeys([*given, *self._inherited])),
+            handed=handed,
             halted="" if halt is None else halt.operation,
-            leased=leased,
-            ready=ready,
+            leased=self.share.reported(bound, len(owned), leased),
+            ready=coarse(ready) if self.note.peer else 0,
         )
 
     def orphans(self) -> list[str]:

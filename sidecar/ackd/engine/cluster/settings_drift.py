@@ -61,6 +61,18 @@ class SettingsDrift:
         self._subscription = subscription
         self._marks = marks
         self.others: dict[str, list[str]] = {}
+        self._looked: tuple[object, frozenset[str]] = None, frozenset()
+
+    def look_if_new(
+        self,
+        state: object,
+        members: Iterable[tuple[str, Mapping[str, str]]],
+        live: frozenset[str],
+    ) -> None:
+        """Compare as `look` does, if `state` (of the view) or `live` is another than last time."""
+        if self._looked != (state, live):
+            self._looked = state, live
+            self.look(members, live)
 
     def look(
         self, members: Iterable[tuple[str, Mapping[str, str]]], live: Collection[str] = ()
@@ -71,11 +83,16 @@ class SettingsDrift:
         `live`: settings that were changed live.
         """
         others = {}
+        same: Mapping[str, str] | None = None
         for name, marks in members:
+            if marks is same:  # most sidecars have one note, which is decoded once
+                continue
             known = self._marks.keys() & marks.keys()
             differ = {each for each in known if self._marks[each] != marks[each]}
             if differ := differ.difference(live):
                 others[name] = sorted(differ)
+            else:
+                same = marks
         if others != self.others:
             self.others = others
             if others:

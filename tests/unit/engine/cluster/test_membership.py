@@ -4,7 +4,15 @@ import asyncio
 
 import pytest
 
-from ackd.engine.cluster.members import SILENT_MS, UNCONFIRMED_MS, MemberNote, write_note
+from ackd.engine.cluster.members import (
+    MANY,
+    SILENT_MS,
+    SLOW_HEARTBEAT_MS,
+    UNCONFIRMED_MS,
+    MemberNote,
+    beat_ms,
+    write_note,
+)
 from ackd.engine.cluster.membership import HANDED_MAX, Membership
 from ackd.ports import Member, Members
 from tests.unit.engine.world import ME, World
@@ -155,3 +163,22 @@ async def test_r10_a_subscription_that_is_built_again_replays_what_its_process_s
     assert again.replaying()
     again.replayed_run = "run-2"
     assert not again.replaying()
+
+
+def test_among_many_it_beats_slower() -> None:
+    assert [beat_ms(others) for others in (0, MANY - 1, MANY)] == [300, 300, SLOW_HEARTBEAT_MS]
+    assert 3 * SLOW_HEARTBEAT_MS <= SILENT_MS
+
+
+async def test_settings_are_compared_again_only_after_a_change(
+    world: World, member: Membership
+) -> None:
+    looked: list[object] = []
+    member.drift.look = lambda *asked: looked.append(asked)  # type: ignore[method-assign]
+    members = (other(),)
+    for each in (members, members, (other("a"),)):
+        member.received(Members(0, each, superseded=False), (), beating_ms=60_000)
+    assert len(looked) == 2
+    world.state.live.settings["rate_per_s"] = 5
+    member.received(Members(0, (), superseded=False), (), beating_ms=60_000)
+    assert len(looked) == 3
