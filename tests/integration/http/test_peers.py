@@ -35,9 +35,6 @@ drain_ms = 1000
 url = "{url}"
 prefix = "{prefix}"
 
-[peers]
-on = true
-
 [brokers.local]
 adapter = "local"
 options = {{ path = "{folder}/queue", partitions = 1 }}

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ackd.cli import exit_codes
@@ -69,6 +70,23 @@ def test_serve_starts_and_stops_in_good_order(tmp_path: Path) -> None:
             process.stop()
         log = [json.loads(line) for line in process.log_path.read_text().splitlines()]
         assert log[-1]["message"] == "ackd has stopped"
+
+
+def test_a_store_of_its_own_has_nobody_to_link_to(tmp_path: Path) -> None:
+    """Links are on by default; here nothing is listened on, and readiness has no line for them."""
+    with configured(tmp_path) as (file, data, admin):
+        process = serving(file)
+        process.start()
+        try:
+            wait_until(lambda: ready(admin), "the sidecar is ready", timeout_s=60)
+            with urllib.request.urlopen(f"http://127.0.0.1:{admin}/readyz", timeout=2) as answer:
+                names = {reason["name"] for reason in json.load(answer)["reasons"]}
+            assert "peers" not in names
+            connections = psutil.Process(process.pid).net_connections("tcp")
+            ports = {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
+            assert ports == {data, admin}
+        finally:
+            process.stop()
 
 
 def test_an_address_in_use_is_told_in_one_line(tmp_path: Path) -> None:

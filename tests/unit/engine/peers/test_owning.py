@@ -339,3 +339,25 @@ async def test_stopping_answers_and_the_next_one_gives_back_what_is_lost(
     assert leased(partition) == 0
     after.surplus()
     assert readies(link) == [PeerReady(NAME, 1)]
+
+
+async def test_a_link_serves_whose_receive_waits_here(
+    world: World, dispatcher: Dispatcher, offers: PeerOffers
+) -> None:
+    await owns(world, dispatcher)
+    link, other = TestLink(), TestLink("pod-3")
+    offers.asked(link, ask())
+    assert (offers.serves(link), offers.serves(other)) == (True, False)
+    offers.cancelled(link, 1)
+    assert not offers.serves(link)
+
+
+async def test_a_link_serves_who_waits_for_word_of_messages(offers: PeerOffers) -> None:
+    link = TestLink()
+    offers.watched(link, on=True)
+    assert offers.serves(link)
+    offers.watched(link, on=False)
+    assert not offers.serves(link)
+    link.unsent = UNSENT_MAX + 1
+    offers.asked(link, ask())
+    assert offers.serves(link)  # it is asked once there is room

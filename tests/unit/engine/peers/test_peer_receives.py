@@ -440,3 +440,23 @@ async def test_i8_it_is_forgotten_with_the_sidecar(bench: Bench) -> None:
     again = bench.link("pod-2")
     bench.asking.opened(again)
     assert not any(isinstance(frame, PeerLost) for frame in again.said)
+
+
+async def test_where_no_receive_waits_the_other_side_may_stop_watching(bench: Bench) -> None:
+    """So that it can close a link that nobody uses; once is enough, until a receive waits again."""
+    bench.waits()
+    assert bench.asking.waits()
+    bench.answer(bench.two, 1)
+    assert not bench.asking.waits()
+    bench.two.heard()
+    for _ in range(2):
+        bench.asking.unwatch(bench.two)
+    assert bench.two.heard() == [PeerWatch("work", on=False)]
+    bench.waits()
+    assert bench.two.heard()[0] == PeerWatch("work", on=True)
+
+
+async def test_a_receive_that_no_owner_can_take_waits_as_well(bench: Bench) -> None:
+    bench.seen({})
+    bench.waits()
+    assert bench.asking.waits()
