@@ -59,7 +59,7 @@ def test_r29_what_a_bare_consumer_gave_up_is_listed_and_redriven_once(
         names = {each["id"] for each in first}
         assert {each["message"] for each in listed if each["reason"] == REASON} == names
         assert {each["message"] for each in listed} == names | {own["id"]}
-        began = ask(sidecar, "POST", f"{BASE}:redrive", {})
+        began = ask(sidecar, "POST", f"{BASE}:redrive", {"confirm": "orders"})
         again = client.receive_until(lambda got: len(got) >= COUNT + 1, 90)
         assert {each["id"] for each in again} == names | {own["id"]}
         assert {each["attempt"] for each in again} == {1}

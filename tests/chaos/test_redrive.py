@@ -71,7 +71,7 @@ def test_r29_killed_in_the_middle_of_a_redrive(
         assert set(client.settle([str(each["lease"]) for each in found], "dead")) == {"dead"}
         wait_until(lambda: listed(first, COUNT), "all to be listed", ignoring=(AssertionError,))
         second = deployment.sidecar("s2")
-        began = ask(first, "POST", f"{BASE}:redrive", {})
+        began = ask(first, "POST", f"{BASE}:redrive", {"confirm": "orders"})
         wait_until(lambda: not first.running, f"to die: {moment}", timeout_s=60)
         other = Http(second)
         again = other.receive_until(lambda got: len(got) >= COUNT, 90, lease_ms=300_000)

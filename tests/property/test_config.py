@@ -64,7 +64,7 @@ def test_every_mistake_is_reported_at_its_line(data: st.DataObject) -> None:
     for section in SECTIONS:
         lines.append(f"[{'.'.join(section)}]")
         if section == ("subscriptions", "orders") and not any(
-            s.name == "topics" for _, s in chosen
+            (path, spec.name) == (section, "topics") for path, spec in chosen
         ):
             lines.append('topics = ["t"]')
         for path, spec in chosen:
@@ -86,10 +86,12 @@ def test_every_mistake_is_reported_at_its_line(data: st.DataObject) -> None:
     assert reported == expected
 
 
+CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0")
+
+
 def texts(**bounds: int) -> st.SearchStrategy[str]:
     """Any text that TOML can hold: escapes, quotes, what looks like a comment, emoji."""
-    characters = st.characters(codec="utf-8", exclude_characters="\0")
-    return st.text(characters, **bounds)
+    return st.text(CHARACTERS, **bounds)
 
 
 def values(spec: Spec) -> st.SearchStrategy[Any]:
@@ -107,8 +109,11 @@ def values(spec: Spec) -> st.SearchStrategy[Any]:
     if spec.kind is FieldKind.PATH:
         return texts(min_size=1, max_size=20).map(lambda text: Path("/", text))
     if "pattern" in spec.facts:
-        return st.from_regex(str(spec.facts["pattern"]), fullmatch=True)
+        return st.from_regex(str(spec.facts["pattern"]), fullmatch=True, alphabet=CHARACTERS)
     least, most = spec.facts.get("len_min", 0), min(spec.facts.get("len_max", 30), 30)
+    if spec.kind is FieldKind.LIST:
+        items = texts(min_size=1, max_size=20).map(_literal)
+        return st.lists(items, min_size=least, max_size=5, unique=True).map(tuple)
     return texts(min_size=least, max_size=most)
 
 
@@ -132,6 +137,8 @@ def subscriptions(draw: st.DrawFn) -> SubscriptionSettings:
     stamp = draw(st.integers(0, 253_402_300_799_999)) if start == "timestamp" else None
     fixed = {
         "topics": tuple(topics),
+        # No topic that is drawn has a tilde in its place.
+        "dead_letter_topic": draw(st.sampled_from(("", "~dead", "ä~DLQ"))),
         "broker": "",
         "filter": "",  # the local queue has none
         "lease_ms": lease_ms,
@@ -157,7 +164,8 @@ MODES = (
 
 
 def _literal(topic: str) -> str:
-    return topic.replace("^", "x", 1) if topic.startswith("^") else topic
+    """A topic's name: no expression, and no dead-letter topic of those above."""
+    return topic.replace("^", "x", 1).replace("~", "-")
 
 
 @cache

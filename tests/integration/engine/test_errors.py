@@ -103,7 +103,8 @@ async def test_a_successor_knows_them_and_nothing_stays(shop: Shop, valkey: Redi
     successor = await shop.start("two")
     messages = {each.id: each for each in await successor.collect(2, lease_ms=60_000)}
     with valkey.client() as client:
-        [key] = list(client.scan_iter(f"{shop.topic}:v1:*:t"))
+        texts = f"{shop.topic}:v1:*:t"  # the times of heartbeats end so too
+        [key] = [each for each in client.scan_iter(texts) if "{members:" not in each]
         assert client.hlen(key) == 2
         await successor.settle(messages[acked.id], SettleVerb.ACK)
         await successor.settle(messages[failed.id], SettleVerb.DEAD)

@@ -40,6 +40,7 @@ NOTHING = {
     *("ackd_retry_topic_moves_total", "ackd_copies_total", "ackd_claims_total"),
     *("ackd_streams", "ackd_push_calls_total", "ackd_push_seconds", "ackd_push_running"),
     *("ackd_push_breaker_open", "ackd_paused", "ackd_rate_waits_total", "ackd_dead_letters_total"),
+    *("ackd_dead_letter_depth", "ackd_oldest_dead_letter_age_seconds"),
     *("ackd_notes_total", "ackd_notes_dropped_total", "ackd_cancels_total"),
     *(
         "ackd_circuit_breaker_open",
