@@ -137,7 +137,7 @@ def subscriptions(draw: st.DrawFn) -> SubscriptionSettings:
     stamp = draw(st.integers(0, 253_402_300_799_999)) if start == "timestamp" else None
     fixed = {
         "topics": tuple(topics),
-        # No topic that is drawn has a tilde in its place.
+        # No topic that is drawn has a tilde in its place; `whole` gives each one of its own.
         "dead_letter_topic": draw(st.sampled_from(("", "~dead", "ä~DLQ"))),
         "broker": "",
         "filter": "",  # the local queue has none
@@ -192,12 +192,10 @@ def whole(draw: st.DrawFn) -> Settings:
         **draw(st.sampled_from(({"replicas_min": 1}, {"durability": "replicated"}))),
         **draw(st.sampled_from(({"tls_cert_file": None, "tls_key_file": None}, TLS))),
     }
-    group = iter(range(1000))
+    numbers = iter(range(1000))
     subs = draw(st.dictionaries(st.from_regex(NAME, fullmatch=True), subscriptions(), max_size=3))
     # Groups of their own, so that no two subscriptions share a topic in one group.
-    named = {
-        name: _with(each, group=f"{each.group[:9]}{next(group)}") for name, each in subs.items()
-    }
+    named = {name: _numbered(each, next(numbers)) for name, each in subs.items()}
     return resolved(
         _with(
             _bare(),
@@ -211,6 +209,14 @@ def whole(draw: st.DrawFn) -> Settings:
             subscriptions=named,
         )
     )
+
+
+def _numbered(each: SubscriptionSettings, number: int) -> SubscriptionSettings:
+    dead_letters = each.dead_letter_topic and f"{each.dead_letter_topic}{number}"
+    made: SubscriptionSettings = _with(
+        each, group=f"{each.group[:9]}{number}", dead_letter_topic=dead_letters
+    )
+    return made
 
 
 TLS = {"tls_cert_file": Path("/run/tls.crt"), "tls_key_file": Path("/run/tls.key")}
