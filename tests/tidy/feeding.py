@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from tests.tidy.sources import Source
 
-MODULES = ("ackd.telemetry.metrics", "ackd.telemetry.publishing_metrics")
+MODULE = "ackd.telemetry.metrics"
 MAKERS = ("counter", "gauge", "histogram")
 HOLDERS = ("metrics", "metrics.publishing")
 """How an expression ends that has a family as its attribute."""
@@ -17,7 +17,7 @@ def unfed_metrics(sources: Iterable[Source]) -> Iterator[str]:
     families: dict[str, Source] = {}
     fed: set[str] = set()
     for source in everything:
-        if source.module in MODULES:
+        if source.module == MODULE:
             families |= dict.fromkeys(_made(source.tree), source)
         fed.update(_fed(source))
     for name, source in families.items():
@@ -38,7 +38,7 @@ def _made(tree: ast.Module) -> Iterator[str]:
 
 def _fed(source: Source) -> Iterator[str]:
     """`metrics.name.at(...)`, whatever the expression before `metrics` is."""
-    own = ("self",) if source.module in MODULES else ()
+    own = ("self",) if source.module == MODULE else ()
     for node in ast.walk(source.tree):
         match node:
             case ast.Call(ast.Attribute(ast.Attribute(holder, name), "at")):

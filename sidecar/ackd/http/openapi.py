@@ -17,7 +17,7 @@ from msgspec import Struct
 from ackd import __version__
 from ackd.http.formats.model import LEASE_CHARS_MAX, Problem
 from ackd.http.formats.problems import MEDIA_TYPE
-from ackd.http.handlers.dead_letters_model import ID_PATTERN
+from ackd.http.handlers.dead_letters import ID_PATTERN
 from ackd.http.server.router import Content, Param, Port, Route, RouteAnswer
 
 Json = dict[str, object]

@@ -9,10 +9,11 @@ from ackd.http.formats.model import DELAY_MS_MAX, INT32_MAX
 from ackd.http.formats.negotiation import CE_BATCH, CE_JSON, JSON, NDJSON, OCTETS, SSE
 from ackd.http.handlers import outbox, publish, settle, stream, views
 from ackd.http.handlers import receive as consume
-from ackd.http.handlers.control_routes import CONTROL
-from ackd.http.handlers.dead_letters_routes import DEAD_ROUTES
-from ackd.http.handlers.outbox_routes import OUTBOX_ROUTES, PREFER
-from ackd.http.handlers.progress_routes import PROGRESS_ROUTES
+from ackd.http.handlers.control import CONTROL
+from ackd.http.handlers.dead_letters import DEAD_ROUTES
+from ackd.http.handlers.long_operations import OPERATION_ROUTES
+from ackd.http.handlers.outbox import OUTBOX_ROUTES, PREFER
+from ackd.http.handlers.progress import PROGRESS_ROUTES
 from ackd.http.server.router import BOTH, PROBED, Content, Param, Route, RouteAnswer
 
 _TEXT: dict[str, object] = {"type": "string"}
@@ -428,5 +429,6 @@ _HEALTH = (
 
 ROUTES: tuple[Route, ...] = (
     *(RECEIVE, STREAM, SETTLE, *_SINGLE, _LOOK, *_PUBLISH),
-    *(*OUTBOX_ROUTES, *_VIEWS, *CONTROL, *PROGRESS_ROUTES, *DEAD_ROUTES, *_HEALTH),
+    *(*OUTBOX_ROUTES, *_VIEWS, *CONTROL, *PROGRESS_ROUTES, *DEAD_ROUTES),
+    *(*OPERATION_ROUTES, *_HEALTH),
 )

@@ -18,7 +18,7 @@ from ackd.engine.publishing.outbox_lease import OutboxLease
 from ackd.engine.publishing.outbox_queue import OutboxQueue, UnsentMessage
 from ackd.errors import AckdError, PublishRefusedError
 from ackd.ports import Broker, Clock, Failure, NotStored, PublishResult, Stored
-from ackd.telemetry.publishing_metrics import PublishingMetrics
+from ackd.telemetry.metrics import PublishingMetrics
 
 LOG = logging.getLogger("ackd.engine")
 

@@ -1,4 +1,4 @@
-"""What operators change while a subscription runs: pause, resume, settings (admin port)."""
+"""What operators change while a subscription runs (admin port): bodies, handlers, routes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ackd.api.control import CancelTo, Scope
+from ackd.api.messages import SubscriptionView
 from ackd.config.live_settings import pointer
 from ackd.config.mistakes import MistakesError
 from ackd.core.ids import message_id
 from ackd.errors import BadBodyError, NotFoundError
 from ackd.http.formats.decode import BodyDecoder
 from ackd.http.formats.model import DELAY_MS_MAX
+from ackd.http.formats.negotiation import JSON
 from ackd.http.formats.problems import field_errors
 from ackd.http.handlers.views import as_json
 from ackd.http.server.app import json_only
 from ackd.http.server.reply import Reply
+from ackd.http.server.router import Content, Route, RouteAnswer
 from ackd.http.server.service import HandlerCall, whole
 from ackd.telemetry.caller import calling
 
@@ -165,3 +168,69 @@ def _changes(raw: bytes) -> dict[str, object]:
         return msgspec.json.decode(raw, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadBodyError(f"Not a JSON object: {error}.") from error
+
+
+_SUBSCRIPTION = "/v1/subscriptions/{subscription}"
+_VIEW = (Content(JSON, SubscriptionView),)
+
+CONTROL = (
+    Route(
+        "POST",
+        "/v1/drain",
+        "drain",
+        "This sidecar delivers nothing more until its process ends. Settles work as before.",
+        drain,
+        "operate",
+        (RouteAnswer(200, "The sidecar delivers nothing more.", (Content(JSON, Draining),)),),
+        ("admin",),
+    ),
+    Route(
+        "PATCH",
+        _SUBSCRIPTION,
+        "configure",
+        "Change settings at every running sidecar. `null` restores the configured value.",
+        configure,
+        "operate",
+        (RouteAnswer(200, "The subscription with the settings in force.", _VIEW),),
+        ("admin",),
+        body=(Content(JSON, SettingsPatch),),
+        body_required=True,
+        problems=(404, 503),
+    ),
+    Route(
+        "POST",
+        f"{_SUBSCRIPTION}/messages/{{topic}}/{{partition}}/{{offset}}/cancel",
+        "cancel_message",
+        "End a message that is in flight. Its worker learns of it at its next extend.",
+        cancel,
+        "operate",
+        (RouteAnswer(200, "The message is ended.", (Content(JSON, CancelledMessage),)),),
+        ("admin",),
+        body=(Content(JSON, CancelBody),),
+        problems=(404, 503),
+    ),
+    Route(
+        "POST",
+        f"{_SUBSCRIPTION}/pause",
+        "pause",
+        "Pause delivery, of the group or of this sidecar. Settles work as before.",
+        pause,
+        "operate",
+        (RouteAnswer(200, "The subscription, paused.", _VIEW),),
+        ("admin",),
+        body=(Content(JSON, PauseBody),),
+        problems=(404, 503),
+    ),
+    Route(
+        "POST",
+        f"{_SUBSCRIPTION}/resume",
+        "resume",
+        "End the pause of this scope. Without a pause nothing changes.",
+        resume,
+        "operate",
+        (RouteAnswer(200, "The subscription; `pauses` lists the pauses that remain.", _VIEW),),
+        ("admin",),
+        body=(Content(JSON, ResumeBody),),
+        problems=(404, 503),
+    ),
+)

@@ -1,22 +1,139 @@
-"""Dead letters over HTTP: list, peek, redrive, purge, and the operations that do it."""
+"""Dead letters over HTTP: list, peek, redrive, purge; their bodies, handlers and routes."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import Annotated, Literal
 
+import msgspec
 import orjson
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ackd.api.dead_letters import DeadRequest, Kind, OperationView
+from ackd.api.dead_letters import DeadFilter, DeadPage, DeadRequest, DeadView, DryRun, Kind, To
 from ackd.http.formats import delivery_json
 from ackd.http.formats.decode import BodyDecoder
+from ackd.http.formats.model import HEADERS_MAX, TIME_MS_MAX, Base64Text
+from ackd.http.formats.negotiation import JSON
 from ackd.http.formats.problems import field_errors
-from ackd.http.handlers.dead_letters_model import IDS_MAX, PurgeBody, RedriveBody
+from ackd.http.handlers.long_operations import begins, begun
 from ackd.http.server.app import json_only
 from ackd.http.server.reply import Reply
+from ackd.http.server.router import BOTH, Content, Handler, Param, Route, RouteAnswer
 from ackd.http.server.service import HandlerCall, number
 
+IDS_MAX = 100
+ID_PATTERN = "^[0-9]{1,18}-[0-9]{1,18}$"
+COUNT_MAX = 1 << 40
+RATE_MAX = 100_000
+TEXT_MAX = 4096
 PAGE_MAX = 1000
 PAGE_DEFAULT = IDS_MAX
+
+DeadId = Annotated[str, Meta(pattern=ID_PATTERN, description="As listed.", examples=["0-17"])]
+Text = Annotated[str, Meta(max_length=TEXT_MAX)]
+TimeMs = Annotated[int, Meta(ge=0, le=TIME_MS_MAX, description="Unix time in milliseconds.")]
+Name = Annotated[str, Meta(min_length=1, max_length=TEXT_MAX)]
+
+
+class Filter(Struct, forbid_unknown_fields=True, frozen=True):
+    """Which dead letters; all that is given must hold. `topic` and `key` must be equal, `reason`
+    and `error` (the last one) contained; `after_ms` <= given up < `before_ms`.
+    """
+
+    topic: Text | None = None
+    key: Text | None = None
+    reason: Text | None = None
+    error: Text | None = None
+    after_ms: TimeMs | None = None
+    before_ms: TimeMs | None = None
+
+    def plain(self) -> DeadFilter:
+        return DeadFilter(
+            self.topic, self.key, self.reason, self.error, self.after_ms, self.before_ms
+        )
+
+
+class _Selection(Struct, forbid_unknown_fields=True, frozen=True):
+    ids: (
+        Annotated[
+            list[DeadId],
+            Meta(min_length=1, max_length=IDS_MAX, description="Exactly these; no filter then."),
+        ]
+        | None
+    ) = None
+    filter: Filter | None = None
+    max: (
+        Annotated[int, Meta(ge=1, le=COUNT_MAX, description="The most dead letters to take.")]
+        | None
+    ) = None
+    dry_run: Annotated[bool, Meta(description="Only say what would happen.")] = False
+    rate_per_s: Annotated[int, Meta(ge=1, le=RATE_MAX, description="The most a second.")] | None = (
+        None
+    )
+    confirm: Annotated[
+        Text,
+        Meta(
+            description="The subscription's name. A purge needs it, and a redrive without `ids`, "
+            "`filter` and `max`; a dry run does not."
+        ),
+    ] = ""
+
+
+class RedriveBody(_Selection, frozen=True):
+    """Dead letters to deliver again. Without `ids`, `filter` and `max`: all, with `confirm`."""
+
+    to: Annotated[
+        Literal["group", "origin"],
+        Meta(description="`group`: this group only. `origin`: their topic, so every group of it."),
+    ] = "group"
+    set_headers: Annotated[
+        dict[Name, Text], Meta(max_length=HEADERS_MAX, description="In place of those headers.")
+    ] = {}
+    remove_headers: Annotated[
+        list[Name], Meta(max_length=HEADERS_MAX, description="Without these headers.")
+    ] = []
+
+    def request(self) -> DeadRequest:
+        return DeadRequest(
+            Kind.REDRIVE,
+            ids=tuple(dict.fromkeys(self.ids or ())),
+            filter=(self.filter or Filter()).plain(),
+            max=self.max,
+            dry_run=self.dry_run,
+            rate_per_s=self.rate_per_s,
+            to=To(self.to),
+            confirm=self.confirm,
+            set_headers=tuple(self.set_headers.items()),
+            remove_headers=tuple(self.remove_headers),
+        )
+
+
+class PurgeBody(_Selection, frozen=True):
+    """Dead letters to forget. Without `ids` and `filter`: all of them."""
+
+    def request(self) -> DeadRequest:
+        return DeadRequest(
+            Kind.PURGE,
+            ids=tuple(dict.fromkeys(self.ids or ())),
+            filter=(self.filter or Filter()).plain(),
+            max=self.max,
+            dry_run=self.dry_run,
+            rate_per_s=self.rate_per_s,
+            confirm=self.confirm,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class DeadMessage(DeadView):
+    """A dead letter with its content. Exactly one of `json`, `text`, `base64` holds the value."""
+
+    key: str | Base64Text | None
+    headers: list[tuple[str, str | Base64Text | None]]
+    tombstone: bool | UnsetType = UNSET
+    json: msgspec.Raw | UnsetType = UNSET
+    text: str | UnsetType | None = UNSET
+    base64: str | UnsetType | None = UNSET
+
 
 _REDRIVE = BodyDecoder(RedriveBody)
 _PURGE = BodyDecoder(PurgeBody)
@@ -63,11 +180,7 @@ async def _begin(call: HandlerCall, body: RedriveBody | PurgeBody) -> Reply:
         raise field_errors([("/ids", "Either ids, or filter and max.")])
     request: DeadRequest = body.request()
     _confirmed(call.params[0], request)
-    found = await call.service.engine.dead.begin(call.params[0], request)
-    if isinstance(found, OperationView):
-        where = ("Location", f"/v1/operations/{found.id}")
-        return Reply(orjson.dumps(found), status=202, headers=(where,))
-    return Reply(orjson.dumps(found))
+    return begun(await call.service.engine.dead.begin(call.params[0], request))
 
 
 def _confirmed(name: str, request: DeadRequest) -> None:
@@ -82,13 +195,67 @@ def _confirmed(name: str, request: DeadRequest) -> None:
         raise field_errors([("/confirm", why)])
 
 
-async def operation(call: HandlerCall) -> Reply:
-    """GET /v1/operations/{operation}."""
-    call.query()
-    return Reply(orjson.dumps(await call.service.engine.dead.operation(call.params[0])))
+_BASE = "/v1/subscriptions/{subscription}/dead"
 
 
-async def cancel(call: HandlerCall) -> Reply:
-    """DELETE /v1/operations/{operation}."""
-    call.query()
-    return Reply(orjson.dumps(await call.service.engine.dead.cancel(call.params[0])))
+def _begins(verb: str, text: str, handler: Handler, body: object) -> Route:
+    path, name = f"{_BASE}:{verb}", f"dead_{verb}"
+    return begins(path, name, text, handler, tag="dead", plan=DryRun, body=body)
+
+
+DEAD_ROUTES = (
+    Route(
+        "GET",
+        _BASE,
+        "dead_list",
+        "List dead letters, partition by partition, the oldest first.",
+        page,
+        "dead",
+        (
+            RouteAnswer(
+                200,
+                "A page of dead letters; pass its `cursor` to get the next page.",
+                (Content(JSON, DeadPage),),
+            ),
+        ),
+        BOTH,
+        params=(
+            Param(
+                "cursor",
+                "query",
+                "`cursor` of the previous page.",
+                {"type": "string", "pattern": ID_PATTERN},
+            ),
+            Param(
+                "max",
+                "query",
+                f"How many; default {PAGE_DEFAULT}.",
+                {"type": "integer", "minimum": 1, "maximum": PAGE_MAX},
+            ),
+        ),
+        problems=(404, 429, 503),
+    ),
+    Route(
+        "GET",
+        f"{_BASE}/{{dead}}",
+        "dead_peek",
+        "Read one dead letter with its content. Nothing changes.",
+        peek,
+        "dead",
+        (RouteAnswer(200, "The dead letter.", (Content(JSON, DeadMessage),)),),
+        BOTH,
+        problems=(404, 429, 503),
+    ),
+    _begins(
+        "redrive",
+        "Deliver dead letters again. Starts an operation.",
+        redrive,
+        RedriveBody,
+    ),
+    _begins(
+        "purge",
+        "Drop dead letters: ackd lists them no more. Starts an operation.",
+        purge,
+        PurgeBody,
+    ),
+)

@@ -1,4 +1,4 @@
-"""Messages in the outbox: the answer to a publish that accepted one, and the status of each."""
+"""Messages in the outbox: the answer to a publish that accepted one, their status, the routes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from msgspec import Struct
 from ackd.api.messages import Accepted
 from ackd.api.outbox import OutboxMessage, OutboxView
 from ackd.errors import UnknownOutboxMessageError
+from ackd.http.formats.negotiation import JSON
 from ackd.http.server.reply import Reply
+from ackd.http.server.router import BOTH, Content, Param, Route, RouteAnswer
 from ackd.http.server.service import HandlerCall, whole
 
 
@@ -71,3 +73,48 @@ def _id(call: HandlerCall) -> tuple[str, int]:
 def _message(found: OutboxMessage) -> Reply:
     known = {name: value for name, value in asdict(found).items() if value is not None}
     return Reply(orjson.dumps(known))
+
+
+PREFER = Param(
+    "Prefer",
+    "header",
+    "`respond-async` (RFC 7240): answer 202 as soon as the message is durable in the outbox.",
+    {"type": "string"},
+)
+_MESSAGE = "/v1/outbox/{broker}/{number}"
+_ANSWER = (RouteAnswer(200, "The message.", (Content(JSON, OutboxMessage),)),)
+
+OUTBOX_ROUTES = (
+    Route(
+        "GET",
+        "/v1/outbox",
+        "outboxes",
+        "How many messages wait to be published, and which sidecar sends them.",
+        outboxes,
+        "publish",
+        (RouteAnswer(200, "One entry per broker.", (Content(JSON, OutboxList),)),),
+        BOTH,
+    ),
+    Route(
+        "GET",
+        _MESSAGE,
+        "outbox_message",
+        "State of a message that was accepted with 202.",
+        message,
+        "publish",
+        _ANSWER,
+        BOTH,
+        problems=(404, 503),
+    ),
+    Route(
+        "POST",
+        f"{_MESSAGE}/retry",
+        "outbox_retry",
+        "Send a message again that the broker refused.",
+        again,
+        "publish",
+        _ANSWER,
+        ("admin",),
+        problems=(404, 409, 503),
+    ),
+)
