@@ -11,7 +11,7 @@ from typing import ClassVar
 
 
 class AckdError(Exception):
-    """Something went wrong."""
+    """The request failed for a reason that has no type of its own."""
 
     type: ClassVar[str] = "error"
     status: ClassVar[int] = 500

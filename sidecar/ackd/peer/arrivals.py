@@ -1,4 +1,6 @@
-"""Connections that others make: each proves itself in a bounded time, or is closed and counted."""
+"""Accept connections of other sidecars. One that does not prove itself within `handshake_s`
+seconds is closed and counted.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,15 @@ LOG = logging.getLogger("ackd.peer")
 
 BACKLOG = 128
 PAUSE_S = 0.1
-"""After a failure to accept, as when the process has no file descriptor left."""
+"""The wait after a failed accept, for example because the process has no free file descriptor."""
 
 Arrived = Callable[[asyncio.Transport, Hello], None]
 
 
 class Arrivals:
-    """Listens. Before a stranger has proved itself it gets one buffer of a hello's size."""
+    """Listens on one port. Until a stranger has proved itself it costs one buffer of
+    `HELLO_BYTES`.
+    """
 
     def __init__(
         self,
@@ -36,7 +40,9 @@ class Arrivals:
         room: Callable[[Hello], bool],
         arrived: Arrived,
     ) -> None:
-        """`room`: whether one more may be let in; `arrived` is called with who was."""
+        """`room`: whether this sidecar may have one more link. `arrived`: called with each
+        connection whose handshake succeeded.
+        """
         self._local = local
         self._limits = limits
         self._metrics = metrics
@@ -47,8 +53,9 @@ class Arrivals:
         self._socket: socket.socket | None = None
 
     async def listen(self, host: str, port: int, vitals: Vitals | None) -> tuple[str, int]:
-        """Begin; returns the address and port that were taken. Raises OSError."""
-        # Accepted here, as no event loop lets each connection have the certificate of its time.
+        """Listen. Returns the address and port that the socket got. Raises OSError."""
+        # `loop.create_server` takes one certificate for good. Accepting here gives each connection
+        # the certificate that the files hold when it comes.
         listening = self._socket = await asyncio.to_thread(_listening, host, port)
         self._tasks = Tasks("peers", vitals)
         self._tasks.start(self._accept(listening, self._tasks), "accept")
@@ -56,7 +63,7 @@ class Arrivals:
         return found[0], found[1]
 
     async def stop(self) -> None:
-        """Listen no more, and drop who has not proved itself."""
+        """Stop listening, and close connections whose handshake is not over."""
         if self._tasks is not None:
             await self._tasks.stop()
         if self._socket is not None:
@@ -80,7 +87,7 @@ class Arrivals:
             tasks.start(self._meet(wire, where[0]), "stranger", vital=False, ends=True)
 
     async def _meet(self, wire: socket.socket, where: str) -> None:
-        """Let one prove itself."""
+        """Run the handshake on one accepted connection."""
         outcome: asyncio.Future[Hello | NoLinkError] = asyncio.get_running_loop().create_future()
         limit_s = self._limits.handshake_s
         tls = self._local.listening()
@@ -118,7 +125,7 @@ class Arrivals:
         transport: asyncio.Transport,
         other: Hello | NoLinkError,
     ) -> None:
-        """The handshake is over; the link begins at once, before anything more is read."""
+        """Called when the handshake is over: begin the link before the loop reads another byte."""
         if outcome.done():
             transport.abort()
             return
@@ -132,7 +139,7 @@ class Arrivals:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Raises OSError."""
+    """Open the listening socket, for IPv4 and IPv6 if `host` is empty. Raises OSError."""
     every = not host and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if ":" in host or every else socket.AF_INET
     found = socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=every)

@@ -1,4 +1,4 @@
-"""How two sidecars prove to each other that they share a store, before they say anything else.
+"""Two sidecars prove to each other that they share a store before they send anything else.
 
     connecting               listening
         hello  ------------->
@@ -6,11 +6,11 @@
         proof  ------------->
                <-------------  verdict, proof
 
-A hello has a random nonce, so that no proof fits twice. A proof is an HMAC-SHA256 over the side's
-role, both hellos and both TLS certificates: nobody can send one back, use it for another name, or
-stand between the two with a certificate of its own. Where sidecars have no TLS files only who
-listens has a certificate. Whoever connects proves first, as strangers can reach who listens.
-Everything has a fixed size.
+Each hello holds a random nonce, so a recorded proof fits no later handshake. A proof is an
+HMAC-SHA256 over the sender's role, both hellos and both TLS certificates. Therefore nobody can
+reflect a proof, use it under another name, or relay it over another certificate. Without TLS
+files, only the listening side has a certificate. The connecting side proves first: strangers can
+reach the listening side, and must not collect its proofs. Every message has a fixed size.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _VERDICTS: dict[int, tuple[Reason, str]] = {
 
 
 class NoLinkError(Exception):
-    """There will be no link; the text is for the operator."""
+    """The handshake failed, so there is no link. The text tells the operator why."""
 
     def __init__(self, reason: Reason, text: str) -> None:
         self.reason: Reason = reason
@@ -56,7 +56,10 @@ class NoLinkError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who somebody is: the sidecar's identity, and a text of its process."""
+    """The first message of each side: the sidecar's identity, its process, and a nonce.
+
+    `instance` is a string that the process chose at its start.
+    """
 
     name: str
     instance: str
@@ -64,18 +67,18 @@ class Hello:
 
     @classmethod
     def fresh(cls, name: str, instance: str) -> Hello:
-        """One with a nonce of its own."""
+        """Make a hello with a new random nonce."""
         return cls(name, instance, secrets.token_bytes(NONCE_BYTES))
 
     def packed(self) -> bytes:
-        """`HELLO_BYTES` bytes."""
+        """Encode the hello in `HELLO_BYTES` bytes."""
         instance = self.instance.encode().ljust(INSTANCE_BYTES, b"\0")
         name = self.name.encode().ljust(NAME_BYTES, b"\0")
         return b"".join((MAGIC, bytes((VERSION,)), self.nonce, instance, name))
 
     @classmethod
     def parse(cls, data: bytes) -> Hello:
-        """Raises NoLinkError."""
+        """Decode a hello. Raises NoLinkError."""
         if not data.startswith(MAGIC):
             raise _foreign()
         at = len(MAGIC)
@@ -92,9 +95,11 @@ class Hello:
 
 
 def proof(key: bytes, role: bytes, hellos: bytes, certificates: bytes) -> bytes:
-    """What only one with the store's secret can say. `hellos`: of the connecting side, then of the
-    other; `certificates`: SHA-256 of theirs, in the same order, or of the only one, or nothing
-    without TLS.
+    """Compute the proof of the side `role`, for which a sidecar needs the store's secret.
+
+    `hellos`: that of the connecting side, then that of the listening side. `certificates`: the
+    SHA-256 of their TLS certificates in the same order, of the only one there is, or empty without
+    TLS.
     """
     own = hmac.digest(key, _PURPOSE, "sha256")
     return hmac.digest(own, b"\0".join((role, hellos, certificates)), "sha256")
@@ -102,20 +107,21 @@ def proof(key: bytes, role: bytes, hellos: bytes, certificates: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a side of a handshake goes by."""
+    """What one side brings to a handshake, and whom it accepts."""
 
     hello: Hello
     key: bytes
     """The secret of the store."""
     expected: str = ""
-    """The name that the other side must have; empty on the side that listens."""
+    """The name that the other side must have; empty on the listening side."""
     room: Callable[[Hello], bool] = lambda _: True
-    """Whether there may be one more link, asked once the other side has proved itself."""
+    """Whether this sidecar may have one more link. Called after the other side's proof."""
     certificates: Callable[[asyncio.Transport], bytes] = lambda _: b""
+    """The certificates of a connection, as `proof` takes them."""
     hint: str = ""
-    """What it may mean when the other side says nothing and closes."""
+    """The likely reason if the other side closes without a hello, for the operator."""
     done: Callable[[asyncio.Transport, Hello | NoLinkError], None]
-    """Called once. With an error the transport is closed already."""
+    """Called once. When it is given an error, the transport is closed already."""
 
 
 def _refusal(verdict: int) -> bytes:
@@ -127,7 +133,7 @@ def _foreign() -> NoLinkError:
 
 
 class Handshake(asyncio.BufferedProtocol):
-    """One side of a handshake. It takes no byte of what follows it."""
+    """One side of a handshake. It reads no byte of the frames that follow."""
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
@@ -140,7 +146,7 @@ class Handshake(asyncio.BufferedProtocol):
         self._over = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin. With TLS a hello may have come before."""
+        """Begin. With TLS, the other side's hello may be in the buffer already."""
         wire = self._transport = cast("asyncio.Transport", transport)
         if len(self._terms.key) < KEY_BYTES_MIN:
             self.refuse(NoLinkError("key", "this sidecar has no secret of its store yet"))
@@ -151,11 +157,11 @@ class Handshake(asyncio.BufferedProtocol):
         self._advance()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Buffer for what is still missing; one byte where nothing may come."""
+        """Return room for the rest of the expected message; for one byte if none is expected."""
         return memoryview(self._buffer)[self._filled :] or memoryview(bytearray(1))
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take the next step when all that it needs has come."""
+        """Take the next step when the expected message is complete."""
         self._filled += nbytes
         if self._transport is not None and not self._over:
             self._advance()
@@ -188,7 +194,7 @@ class Handshake(asyncio.BufferedProtocol):
         self.refuse(NoLinkError(error.reason, f"{error}; {hint}") if hint else error)
 
     def refuse(self, error: NoLinkError, last: bytes = b"") -> None:
-        """End it; `last` is still sent, so that the other side knows why."""
+        """End the handshake. Send `last` before, so that the other side knows why."""
         wire = self._transport
         if self._over or wire is None:
             return
@@ -208,7 +214,7 @@ class Handshake(asyncio.BufferedProtocol):
             self._transport.write(data)
 
     def _meet(self, data: bytes) -> None:
-        """The other side's hello has come."""
+        """Check the other side's hello and answer it."""
         terms = self._terms
         try:
             other = Hello.parse(data)
@@ -230,7 +236,7 @@ class Handshake(asyncio.BufferedProtocol):
             self._want(PROOF_BYTES, self._judge)
 
     def _judge(self, data: bytes) -> None:
-        """Whoever connects has proved itself, or not."""
+        """Check the proof of the connecting side, and send it the verdict."""
         other = self._other
         if other is None or not hmac.compare_digest(data, self._proof(CONNECTING)):
             problem = f"it is of another store: its secret differs{self._or_between}"
@@ -243,7 +249,7 @@ class Handshake(asyncio.BufferedProtocol):
             self._finish(other)
 
     def _accepted(self, data: bytes) -> None:
-        """Whoever listens has accepted this sidecar's proof, or not."""
+        """Read the verdict of the listening side and check its proof."""
         other = self._other
         if data[0] != _GOOD:
             unknown: tuple[Reason, str] = ("garbage", "it refuses without a reason")
@@ -264,7 +270,7 @@ class Handshake(asyncio.BufferedProtocol):
             self._terms.done(self._transport, other)
 
     def _proof(self, role: bytes) -> bytes:
-        """The proof of one side, mine or the other's, in this handshake."""
+        """Compute the proof that the side `role` must send in this handshake."""
         mine, theirs = self._terms.hello, self._other
         if theirs is None:
             return b""

@@ -1,8 +1,9 @@
 """One connection to another sidecar: frames of bytes, each with its length before it.
 
-A frame is four bytes with its length, big endian, then its bytes. A length of `BEAT` is no frame:
-it says only that the sender lives. Whoever sends nothing else sends one twice a second, so that a
-sidecar that stands still is noticed, however much waits in the other direction.
+A frame is four bytes with its length, big endian, then its bytes. The length `BEAT` has no frame
+behind it: it says only that the sender lives. A sidecar that has nothing to send sends a beat twice
+a second. Thus the other side notices within 1.5 s that it hangs, even while the other side itself
+has much to send.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from ackd.telemetry.counter import Counter
 LOG = logging.getLogger("ackd.peer")
 
 READ_BYTES = 256 * KIB
-"""The most bytes of one read of small frames. All links share the buffer for it."""
+"""Size of the buffer into which all links read small frames, so the most that one read brings."""
 JOINED_BYTES_MAX = 64 * KIB
-"""Longer frames are written by themselves: to copy them costs more than another call."""
+"""Longer frames are written by themselves: joining copies them, which costs more than a call."""
 BEAT = 0xFFFF_FFFF
 HEAD_BYTES = 4
 TICKS_A_BEAT = 2
@@ -42,15 +43,16 @@ class LinkShare:
     sent: Counter
     received: Counter
     ended: Callable[[TcpLink], None]
-    """Called before the user hears of the end."""
+    """Called before `PeerUser.closed`."""
 
 
 # tidy: long-class attributes=16 -- buffers and counters of one connection, on the hot path
 class TcpLink(asyncio.BufferedProtocol):
-    """Implements `ackd.ports.PeerLink`; made when the handshake is over.
+    """Implements `ackd.ports.PeerLink`, for a connection whose handshake succeeded.
 
-    `tick` is called at half the interval of beats. Time is counted in ticks: while this process
-    stands still nobody ticks, and so it blames nobody else for that.
+    `TcpPeers` calls `tick` every half interval of beats. The link measures silence in ticks, not in
+    seconds: a process that hangs does not tick, so it does not take its own pause for silence of
+    the other side.
     """
 
     __slots__ = (
@@ -69,18 +71,20 @@ class TcpLink(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._open = True
         self._reported = False
-        # Frames that the next turn of the loop writes in one call.
+        # Frames that the next turn of the event loop writes in one call.
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        # A part of a frame's head, or the frame that is being received and how much of it has come.
+        # The first bytes of a frame's head, or else the frame that is being received and the number
+        # of its bytes that have come.
         self._head = b""
         self._frame: memoryview | None = None
         self._at = 0
-        # Ticks without a byte in, and out.
+        # Ticks since the last byte came in, and since the last one went out.
         self._quiet = self._mute = 0
         self._quiet_max = round(share.limits.quiet_s / share.limits.beat_s * TICKS_A_BEAT)
-        # Whether `unsent` was above the high-water mark, so that the user waits for its end. The
-        # transport tells whenever its buffer is empty again; that of TLS takes 0 for always full.
+        # Whether `unsent` passed the high-water mark, so that the user waits for `writable`. These
+        # limits make the transport report each time that its buffer is empty again. A transport
+        # with TLS takes high=0 for "always full", so it gets 1.
         self._high = False
         secured = transport.get_extra_info("ssl_object") is not None
         transport.set_write_buffer_limits(high=1 if secured else 0, low=0)
@@ -92,7 +96,7 @@ class TcpLink(asyncio.BufferedProtocol):
 
     @property
     def instance(self) -> str:
-        """A text of the other sidecar's process."""
+        """The string that the other sidecar's process chose at its start."""
         return self._peer.instance
 
     @property
@@ -102,20 +106,20 @@ class TcpLink(asyncio.BufferedProtocol):
 
     @property
     def open(self) -> bool:
-        """Whether frames go through."""
+        """Whether the link still takes and gives frames."""
         return self._open
 
     @property
     def unsent(self) -> int:
-        """Bytes that the operating system has not taken yet. With TLS those are not counted that
-        were encrypted already, at most as much again.
+        """Bytes that the operating system has not taken yet. With TLS, encrypted bytes do not
+        count, so that up to twice as many may wait.
         """
         return self._waiting_bytes + self._transport.get_write_buffer_size() if self._open else 0
 
     # --- out --------------------------------------------------------------------------------------
 
     def send(self, frame: bytes) -> None:
-        """Queue a frame; what is sent in one turn of the event loop goes out together."""
+        """Queue a frame. All frames of one turn of the event loop are written together."""
         if not self._open:
             return
         size = len(frame)
@@ -152,10 +156,10 @@ class TcpLink(asyncio.BufferedProtocol):
             self.resume_writing()
 
     def pause_writing(self) -> None:
-        """Nothing: `unsent` tells, and the user decides."""
+        """Do nothing: the user looks at `unsent` and decides for itself."""
 
     def resume_writing(self) -> None:
-        """All that was unsent has gone, but for what was sent in this turn of the event loop."""
+        """Call `writable` if the user waits for it and has queued nothing in this turn."""
         if self._open and self._high and not self._waiting:
             self._high = False
             self._share.user.writable(self)
@@ -163,7 +167,7 @@ class TcpLink(asyncio.BufferedProtocol):
     # --- in ---------------------------------------------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Place for the next read: the rest of a frame that has begun, or the shared buffer."""
+        """Return where the next read goes: into the frame that has begun, or the shared buffer."""
         if self._frame is not None:
             return self._frame[self._at :]
         head, buffer = self._head, self._share.buffer
@@ -171,7 +175,7 @@ class TcpLink(asyncio.BufferedProtocol):
         return buffer[len(head) :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Cut frames out of what has come."""
+        """Pass on the frames that are complete."""
         self._quiet = 0
         self._share.received.inc(nbytes)
         if not self._open:
@@ -188,8 +192,8 @@ class TcpLink(asyncio.BufferedProtocol):
             self._receive(bytes(frame))
 
     def _cut(self, end: int) -> None:
-        """The first `end` bytes of the shared buffer are this link's; nobody else reads into it
-        before this returns.
+        """Cut the first `end` bytes of the shared buffer into frames. No other link reads into the
+        buffer before this returns.
         """
         buffer, most, at = self._share.buffer, self._share.limits.frame_bytes_max, 0
         while end - at >= HEAD_BYTES and self._open:
@@ -207,7 +211,7 @@ class TcpLink(asyncio.BufferedProtocol):
         self._head = bytes(buffer[at:end])
 
     def _begin(self, size: int, start: memoryview) -> None:
-        """Receive the rest of a frame into a place of its own."""
+        """Receive the rest of a long frame into a buffer of its own."""
         frame = memoryview(bytearray(size))
         frame[: len(start)] = start
         self._frame, self._at = frame, len(start)
@@ -221,7 +225,7 @@ class TcpLink(asyncio.BufferedProtocol):
     # --- the end ----------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Look after the time that has passed."""
+        """Close the link if nothing came for `quiet_s` seconds, and send a beat if one is due."""
         if not self._open:
             return
         self._quiet += 1
@@ -234,7 +238,9 @@ class TcpLink(asyncio.BufferedProtocol):
             self._transport.write(_BEAT)
 
     def close(self) -> None:
-        """Drop the connection, with what is unsent and unread. `closed` of its user follows."""
+        """Drop the connection with all that is unsent or unread. `PeerUser.closed` follows in the
+        next turn of the event loop.
+        """
         if self._open:
             self._open = False
             self._frame = None
@@ -242,7 +248,9 @@ class TcpLink(asyncio.BufferedProtocol):
             self._loop.call_soon(self._end)
 
     def drop(self) -> None:
-        """Close, and tell the user before this returns. Not for the user itself."""
+        """Close, and call `PeerUser.closed` before this returns. The user itself must not call
+        this.
+        """
         if self._open:
             self.close()
             self._end()
@@ -252,14 +260,14 @@ class TcpLink(asyncio.BufferedProtocol):
         self.close()
 
     def eof_received(self) -> None:
-        """Nothing more comes, so nothing that waits here has a reader."""
+        """The other side closed its half, so it no longer reads what this side has to send."""
         self.close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self.close()
 
     def _end(self) -> None:
-        """Report the end, once."""
+        """Report that the link has closed, once."""
         if not self._reported:
             self._reported = True
             self._share.ended(self)

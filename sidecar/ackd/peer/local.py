@@ -1,4 +1,4 @@
-"""What a sidecar brings into each handshake: who it is, and what it proves that with."""
+"""What a sidecar uses in each of its handshakes: its identity, its secret, its certificates."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _ALONE = "if it has TLS files, this sidecar needs them, too"
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """This sidecar, as the others see it."""
+    """This sidecar, as other sidecars see it."""
 
     name: str
     instance: str
     machine: str
-    """Where its loopback addresses mean something."""
+    """The machine, as `this_machine` names it: loopback addresses are valid there only."""
     key: Callable[[], bytes]
-    """The store's secret as it is now."""
+    """Returns the store's present secret."""
     files: TlsFiles | None
     own: PeerTls | None
-    """For who connects where there are no files; None: without TLS."""
+    """Secures incoming connections when there are no files; None: they have no TLS."""
     unverified: PeerTls
-    """For connecting to other machines where there are no files."""
+    """Secures outgoing connections to other machines when there are no files."""
 
     def listening(self) -> PeerTls | None:
-        """What a connection that comes uses; None without TLS."""
+        """Return the TLS of an incoming connection, None if it has none."""
         return self.own if self.files is None else self.files.now.listening
 
     def connecting(self, address: TcpAddress) -> PeerTls | None:
-        """What a connection to there uses; None without TLS."""
+        """Return the TLS of a connection to `address`, None if it has none."""
         if self.files is not None:
             return self.files.now.connecting
         return None if address.local else self.unverified
@@ -47,7 +47,7 @@ class Local:
         expected: str = "",
         room: Callable[[Hello], bool] = lambda _: True,
     ) -> Terms:
-        """One side of one handshake, with a nonce of its own; `expected` as in `Terms`."""
+        """Make the terms of one handshake, with a new nonce. Parameters as in `Terms`."""
         return Terms(
             hello=Hello.fresh(self.name, self.instance),
             key=self.key(),

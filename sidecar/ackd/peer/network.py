@@ -1,6 +1,6 @@
-"""The sidecars of one store connected by TCP: makes links, takes them, and watches them.
+"""Connect the sidecars of one store by TCP: open links, accept them, and close silent ones.
 
-Only what stays on this machine goes without TLS.
+Only connections within this machine may go without TLS.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class TcpPeers:
         instance: str = "",
         limits: PeerLimits | None = None,
     ) -> None:
-        """`name`: this sidecar's identity. `instance`: a text of this process, a random one if
-        empty.
+        """`name`: this sidecar's identity. `instance`: a string that names this process; if empty,
+        a random one.
         """
         self.name = name
         self.instance = instance or secrets.token_hex(8)
@@ -55,16 +55,17 @@ class TcpPeers:
         self._vitals = vitals
         self._tasks = Tasks("peers", vitals)
         self._running: tuple[Local, LinkShare, Arrivals] | None = None
-        # By instance and whether this sidecar made it: at most two to one process.
+        # By the other process and whether this sidecar connected: at most two to one process.
         self._links: dict[tuple[str, bool], TcpLink] = {}
-        # Names that are being connected to; set when that is over.
+        # Sidecars to which this one connects just now; the event is set when that is over.
         self._connecting: dict[str, asyncio.Event] = {}
         self._slots = asyncio.Semaphore(self._limits.handshakes_max)
 
     async def start(self, user: PeerUser, key: Callable[[], bytes]) -> str:
-        """Listen; returns the address for the others. `key()`: the secret that the sidecars of one
-        store share, as it is now. Raises ConfigError, and PeerError: it can't listen, and
-        `connect` works nevertheless.
+        """Listen. Returns the address that other sidecars connect to. `key()` returns the present
+        secret of the store.
+
+        Raises ConfigError. Raises PeerError if it can't listen; `connect` works all the same.
         """
         settings, metrics = self._settings, self._metrics
         address = _address("listen", settings.listen, parse_peer_address)
@@ -96,20 +97,20 @@ class TcpPeers:
         return f"{reported}{ON}{local.machine}" if reported.local else str(reported)
 
     def _local(self, key: Callable[[], bytes], files: TlsFiles | None, *, secret: bool) -> Local:
-        """`secret`: whether others connect over a network."""
+        """`secret`: whether other machines may connect, so that connections need TLS."""
         own = None
         if files is None and secret:
-            # Some 12 MiB that a sidecar alone on its machine need not load.
+            # Loading this takes some 12 MiB, which a sidecar alone on its machine need not spend.
             from ackd.peer.self_made import listening  # noqa: PLC0415
 
             own = listening()
         return Local(self.name, self.instance, this_machine(), key, files, own, unverified())
 
     async def connect(self, name: str, address: str) -> None:
-        """Make a link to the sidecar `name` at `address`, unless there is one, whoever made it;
-        `opened` is called before this returns.
+        """Connect to the sidecar `name` at `address`, unless there is a link in either direction.
+        `PeerUser.opened` is called before this returns.
 
-        Raises PeerError: nobody answers there, another sidecar does, or one of another store.
+        Raises PeerError: nobody answers there, or another sidecar, or one of another store.
         """
         while (running := self._connecting.get(name)) is not None:
             await running.wait()
@@ -165,7 +166,7 @@ class TcpPeers:
     def _made(
         self, outcome: Outcome, transport: asyncio.Transport, other: Hello | NoLinkError
     ) -> None:
-        """A handshake that this sidecar began is over."""
+        """Called when a handshake that this sidecar began is over."""
         if outcome.done():
             transport.abort()
             return
@@ -178,7 +179,7 @@ class TcpPeers:
         outcome.set_result(other)
 
     def _has_room(self, other: Hello) -> bool:
-        """Whether somebody may be let in, if only in place of an older connection."""
+        """Whether `other` may have a link, if only in place of its older one."""
         older = (other.instance, False) in self._links
         return older or len(self._links) < self._settings.connections_max
 
@@ -186,8 +187,8 @@ class TcpPeers:
         self._open(other, transport, outgoing=False)
 
     def _open(self, other: Hello, transport: asyncio.Transport, *, outgoing: bool) -> None:
-        """The other side has proved itself. A link that its process made before ends first: it
-        would not make another if it still had that.
+        """Open a link to a sidecar that has proved itself. Drop the link that the same process made
+        before: it would not connect again if it still had that one.
         """
         if self._running is None:
             transport.abort()
@@ -219,7 +220,7 @@ class TcpPeers:
                 link.tick()
 
     async def stop(self) -> None:
-        """Close all links, telling their user of each, and stop listening."""
+        """Stop listening, and close all links. `PeerUser.closed` is called for each."""
         running, self._running = self._running, None
         await self._tasks.stop()
         if running is not None:

@@ -1,4 +1,4 @@
-"""What bounds connections between sidecars, in time and size."""
+"""Bounds on the connections between sidecars, in time and size."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class PeerLimits:
     frame_bytes_max: int = FRAME_BYTES_MAX
     """A longer frame closes the link."""
     unsent_bytes_high: int = MIB
-    """A link is told to be writable after more than this has been sent."""
+    """When more than this was unsent on a link, `PeerUser.writable` is called once all is sent."""
     handshake_s: float = 2.0
     handshakes_max: int = 64
-    """Connections that have not proved anything yet, at once. Those that this sidecar makes count
-    apart, so that no stranger can hold them up.
+    """Incoming connections whose handshake runs, at most. The outgoing ones of this sidecar have
+    as many of their own, so that strangers cannot use these up.
     """
     beat_s: float = 0.5
-    """Whoever has sent nothing for this long sends a beat."""
+    """A sidecar that has sent nothing on a link for this long sends a beat."""
     quiet_s: float = 1.5
-    """A link on which nothing came for this long is closed: the other side stands still, or the
+    """A sidecar closes a link on which nothing came for this long: the other side hangs, or the
     network has lost it.
     """

@@ -1,4 +1,4 @@
-"""Which machine this is: a loopback address means something there only."""
+"""Name this machine: a sidecar's loopback address can be reached from its own machine only."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import platform
 from pathlib import Path
 
 ON = "/"
-"""Stands between a loopback address and its machine."""
+"""Separates a loopback address from the name of its machine."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _NETWORK = Path("/proc/self/ns/net")
 
 
 def this_machine() -> str:
-    """Name it, and the container's own network if it has one."""
+    """Return a name for this machine, or for the container if it has a network of its own."""
     try:
         found = _BOOT.read_text() + str(_NETWORK.readlink())
     except OSError:  # not Linux

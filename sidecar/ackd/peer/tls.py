@@ -1,4 +1,5 @@
-"""TLS between sidecars, with certificates of one authority from files that somebody renews.
+"""TLS between sidecars, with certificates of one authority. Files hold them, and are read again
+when they change.
 
 Without files: `ackd.peer.self_made`.
 """
@@ -26,8 +27,9 @@ _CERTIFICATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PeerTls:
-    """TLS for connections of one direction. `bound`: what the handshake's proofs say of the
-    certificates, so that they do not fit who stands between two sidecars with another one.
+    """TLS for connections of one direction. `bound` returns the digests of a connection's
+    certificates. The proofs of a handshake include them, so that nobody can relay a proof over
+    another certificate.
     """
 
     context: ssl.SSLContext
@@ -35,20 +37,20 @@ class PeerTls:
 
 
 def digest_of(certificate: bytes) -> bytes:
-    """What stands for a certificate (DER) in a proof, like `tls-server-end-point` of RFC 5929."""
+    """Return the SHA-256 of a certificate (DER), as `tls-server-end-point` of RFC 5929 does."""
     return hashlib.sha256(certificate).digest()
 
 
 def shown(transport: asyncio.Transport) -> bytes:
-    """The digest of the certificate that the other side has shown."""
+    """Return the digest of the other side's certificate."""
     secured = transport.get_extra_info("ssl_object")
     return digest_of(secured.getpeercert(binary_form=True) or b"")
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What the files held at one time. Proofs name both sides' certificates, of the connecting one
-    first.
+    """What the files held when they were read last. Proofs include the certificates of both
+    sides, that of the connecting side first.
     """
 
     listening: PeerTls
@@ -57,7 +59,7 @@ class Certificate:
 
 
 class TlsFiles:
-    """The three files; `now` is what new connections use."""
+    """The three TLS files. `now` holds what new connections use."""
 
     def __init__(self, cert: Path, key: Path, authorities: Path) -> None:
         """Reads the files. Raises ConfigError."""
@@ -70,7 +72,7 @@ class TlsFiles:
 
     @classmethod
     def of(cls, settings: PeerSettings) -> TlsFiles | None:
-        """Those that the settings name, if they do. Raises ConfigError."""
+        """Read the files that the settings name; None if they name none. Raises ConfigError."""
         files = (settings.tls_cert_file, settings.tls_key_file, settings.tls_ca_file)
         cert, key, authorities = files
         if cert is None or key is None or authorities is None:
@@ -86,7 +88,7 @@ class TlsFiles:
             await asyncio.to_thread(self.look)
 
     def look(self) -> None:
-        """Read them if they have changed. While they are broken the old ones stay in use."""
+        """Read the files if they have changed. While they are invalid, keep what was read last."""
         try:
             mark = self._mark()
             if mark == self._seen:
@@ -116,8 +118,10 @@ class TlsFiles:
         )
 
     def _context(self, side: int) -> ssl.SSLContext:
-        """Both sides show a certificate. Its names are not looked at: the handshake above proves
-        who is there, and pods get their addresses after their certificates.
+        """Require a certificate of the authority from the other side, whatever host names it has.
+
+        The handshake proves which sidecar is there, and a pod gets its address only after its
+        certificate was issued.
         """
         tls = context(side)
         tls.verify_mode = ssl.CERT_REQUIRED
@@ -127,7 +131,7 @@ class TlsFiles:
 
 
 def context(side: int) -> ssl.SSLContext:
-    """TLS 1.3 that verifies nothing yet."""
+    """Make a context for TLS 1.3 that does not verify the other side's certificate."""
     tls = ssl.SSLContext(side)
     tls.minimum_version = ssl.TLSVersion.TLSv1_3
     tls.check_hostname = False
@@ -136,7 +140,9 @@ def context(side: int) -> ssl.SSLContext:
 
 
 def unverified() -> PeerTls:
-    """For connecting where there are no files: any certificate will do, as the proofs name it."""
+    """Make the TLS of outgoing connections without files. It accepts any certificate, as the
+    proofs include it.
+    """
     return PeerTls(context(ssl.PROTOCOL_TLS_CLIENT), shown)
 
 
@@ -150,6 +156,6 @@ _MEANINGS = {
 
 
 def explained(error: ssl.SSLError) -> str:
-    """Why TLS failed, in words for the operator."""
+    """Tell the operator why TLS failed."""
     meaning = _MEANINGS.get(error.reason or "", "")
     return f"TLS failed: {meaning} ({error})" if meaning else f"TLS failed: {error}"

@@ -95,7 +95,7 @@ class MemoryStore:
         return self._run
 
     async def start(self) -> None:
-        """Nothing to connect."""
+        """Do nothing: there is no server to connect to."""
 
     async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         """Decide each call on its record."""
@@ -215,4 +215,4 @@ class MemoryStore:
         return [Condition("store-memory", "the memory store keeps nothing across a restart")]
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: Python frees the memory."""

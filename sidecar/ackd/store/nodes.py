@@ -125,10 +125,10 @@ class Single:
         return [self._node]
 
     async def start(self) -> None:
-        """Nothing to learn."""
+        """Do nothing: a single server has no other nodes to discover."""
 
     async def moved(self) -> bool:
-        """Nothing to do: the next connection finds the server again."""
+        """Return False: a new connection to the single server is enough."""
         return False
 
 

@@ -47,7 +47,7 @@ class SidecarSpans:
         once: str = "",
         caller: Mapping[str, str] | None = None,
     ) -> None:
-        """As `Traces.own`."""
+        """Make a span about the sidecar itself; the parameters are those of `Traces.own`."""
         if self._made is None:
             return
         self._count += 1

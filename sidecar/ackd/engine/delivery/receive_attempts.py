@@ -67,7 +67,6 @@ class AnsweredMessages:
         return None if found is None else found[0]
 
     def forget(self, lease: str) -> None:
-        """Drop a message."""
         found = self._kept.pop(lease, None)
         if found is not None:
             self._bytes -= found[0].record.size()

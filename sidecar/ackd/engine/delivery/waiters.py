@@ -77,11 +77,11 @@ class Waiter:
         return sum(delivery.record.size() for delivery in self.deliveries)
 
     def wait_until(self, timer: asyncio.TimerHandle) -> None:
-        """The timer ends the wait."""
+        """Remember the timer that ends the wait, so that `answer` can cancel it."""
         self.timer = timer
 
     def timed_out(self) -> None:
-        """The wait is over."""
+        """Note that the wait is over: only grants that are under way may still come."""
         self.timer, self.end_s = None, 0
 
     def leave(self) -> None:
@@ -89,7 +89,7 @@ class Waiter:
         self.gone = True
 
     def asked_at(self, number: int) -> None:
-        """It waits at another sidecar, too, under this number; 0: no more."""
+        """Note the number of this receive's request at another sidecar; 0: it waits at none."""
         self.elsewhere = number
 
     def ask(self, count: int, size: int) -> None:
@@ -117,7 +117,7 @@ class Waiter:
         return held
 
     def bring(self, deliveries: list[Delivery]) -> None:
-        """Another sidecar answers it."""
+        """Take the messages that another sidecar granted to this receive."""
         self.deliveries = deliveries
         self.asked = len(deliveries)
         self.asked_bytes = sum(each.record.size() for each in deliveries)

@@ -1,8 +1,9 @@
-"""Messages from any sidecar of the subscription: an application that waits beside one sidecar gets
-what another one owns.
+"""An application that waits beside one sidecar also gets messages of partitions that other sidecars
+own.
 
-Decides where a receive waits beside its own queue, and which of this sidecar's messages go to
-others. Asks `delivery` for leases as receives of its own application do, and `cluster` who owns
-something. Told by the dispatcher (a receive waits, is served, has gone; messages lie ready that
-nobody here waits for) and by links (`ackd.ports.peers`). ADR 17 has the protocol.
+Decides at which other sidecar a receive waits too, and which of this sidecar's messages go to
+others. Asks `delivery` for leases, as receives of its own application do, and `cluster` who owns
+partitions. The dispatcher calls it when a receive waits, is served or has gone, and when messages
+are ready that no receive here waits for. Links (`ackd.ports.peers`) bring it frames of other
+sidecars. ADR 17 has the protocol.
 """

@@ -1,7 +1,7 @@
-"""What sidecars say to each other, as msgpack: one struct for each kind of frame.
+"""The frames that sidecars send each other, in msgpack: one struct for each kind.
 
-A frame is foreign input until its fields are checked: `read_frame` accepts what is within bounds
-and raises ValueError for everything else.
+A frame is foreign input until its fields are checked. `read_frame` does that, and raises ValueError
+for a frame with a field out of bounds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NUMBERS_MAX = 10_000
 MESSAGES_MAX = 10_000
 """The most messages in one `PeerAnswer`."""
 BODY_BYTES_MAX = 16 << 20
-"""Of a question, and of its answer."""
+"""The most bytes in the body of a question, and in that of its answer."""
 _Count = Annotated[int, Meta(ge=0, le=(1 << 53))]
 _Offset = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 _Partition = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
@@ -32,7 +32,8 @@ _Name = Annotated[str, Meta(max_length=256)]
 class PeerAsk(Struct, tag="ask", array_like=True, frozen=True):
     """Lease up to `max` messages; wait for the first one for `wait_ms`.
 
-    `number`: of this request, never used twice by a process. `holder`: the caller, for `explain`.
+    `number` names the request; a process uses each number once. `holder` names the caller, for
+    `explain`.
     """
 
     subscription: _Name
@@ -45,35 +46,35 @@ class PeerAsk(Struct, tag="ask", array_like=True, frozen=True):
 
 
 class PeerCancel(Struct, tag="cancel", array_like=True, frozen=True):
-    """Nobody waits for this request any more; it is answered all the same, at once."""
+    """Stop waiting: nobody needs the messages any more. The owner answers the request at once."""
 
     subscription: _Name
     number: _Count
 
 
 class PeerTaken(Struct, tag="taken", array_like=True, frozen=True):
-    """The answer has reached the receive that asked: the application has these leases now."""
+    """The receive that asked has its answer: the application holds these leases now."""
 
     subscription: _Name
     number: _Count
 
 
 class PeerLost(Struct, tag="lost", array_like=True, frozen=True):
-    """No answer to these requests has reached, or will reach, anybody: their leases go back."""
+    """No application has got, or will get, answers to these requests: give their leases back."""
 
     subscription: _Name
     numbers: Annotated[list[_Count], Meta(max_length=NUMBERS_MAX)]
 
 
 class PeerWatch(Struct, tag="watch", array_like=True, frozen=True):
-    """Say when there are messages of this subscription that nobody waits for; or stop that."""
+    """Start (`on`) or stop to send `PeerReady` when messages are ready that no receive wants."""
 
     subscription: _Name
     on: bool
 
 
 class PeerMessage(Struct, array_like=True, frozen=True):
-    """A `Delivery` on its way. `origin`: cluster, topic id, topic, partition, offset."""
+    """A `Delivery` in a frame. `origin`: cluster, topic id, topic, partition, offset."""
 
     lease: str
     topic: str
@@ -92,10 +93,10 @@ class PeerMessage(Struct, array_like=True, frozen=True):
 
 
 class PeerAnswer(Struct, tag="answer", array_like=True, frozen=True):
-    """The answer to an `PeerAsk`; without messages when its wait is over or nothing can be granted.
+    """The answer to a `PeerAsk`. It has no messages if the wait is over or none can be granted.
 
-    `waited_ms`: the store was asked for these leases no earlier than this long after the request
-    came. `ready`: messages that are left.
+    `waited_ms`: the owner asked the store for these leases at least this long after the request
+    came. `ready`: the messages that the owner has left.
     """
 
     subscription: _Name
@@ -106,21 +107,23 @@ class PeerAnswer(Struct, tag="answer", array_like=True, frozen=True):
 
 
 class PeerReady(Struct, tag="ready", array_like=True, frozen=True):
-    """Messages of this subscription lie ready here, and nobody waits for them."""
+    """The sender has `ready` messages of this subscription that no receive waits for."""
 
     subscription: _Name
     ready: _Count
 
 
 class PeerExpired(Struct, tag="expired", array_like=True, frozen=True):
-    """So many leases of the application there have expired: it counts as its failure."""
+    """`count` leases that the receiver's application held have expired. The receiver's circuit
+    breaker counts them as failures.
+    """
 
     subscription: _Name
     count: _Count
 
 
 class PeerQuestion(Struct, tag="question", array_like=True, frozen=True):
-    """Something that one sidecar wants to know of another; see `questions.py`."""
+    """A question of one sidecar to another; see `questions.py`."""
 
     subscription: _Name
     number: _Count
@@ -129,7 +132,7 @@ class PeerQuestion(Struct, tag="question", array_like=True, frozen=True):
 
 
 class PeerReply(Struct, tag="reply", array_like=True, frozen=True):
-    """The answer to a `PeerQuestion`; `refusal`: why there is none, empty if there is."""
+    """The answer to a `PeerQuestion`. `refusal` tells why there is none; empty if there is one."""
 
     subscription: _Name
     number: _Count
@@ -154,7 +157,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 
 def write_frame(frame: Frame) -> bytes:
-    """Encode a frame, with copies of the bodies in it."""
+    """Encode a frame. This copies the bodies in it."""
     return _ENCODER.encode(frame)
 
 
@@ -163,11 +166,11 @@ def read_frame(data: bytes) -> Frame:
     try:
         return _DECODER.decode(data)
     except msgspec.MsgspecError as error:
-        raise ValueError(f"a peer sent what is no frame: {error}") from None
+        raise ValueError(f"a peer sent an invalid frame: {error}") from None
 
 
 def pack_deliveries(deliveries: Sequence[Delivery]) -> list[PeerMessage]:
-    """Make them ready to travel; bodies are not copied before they are encoded."""
+    """Turn deliveries into parts of a frame. This copies no body; encoding does."""
     return [_packed(each) for each in deliveries]
 
 
@@ -194,7 +197,7 @@ def _packed(each: Delivery) -> PeerMessage:
 
 
 def unpack_deliveries(messages: Sequence[PeerMessage]) -> list[Delivery]:
-    """Make them deliveries again; `record.headers` are pairs as an adapter makes them."""
+    """Turn parts of a frame into deliveries, with headers as adapters make them: pairs."""
     return [_unpacked(each) for each in messages]
 
 
@@ -218,12 +221,12 @@ _MESSAGE_DECODER = msgspec.msgpack.Decoder(PeerMessage)
 
 
 def write_delivery(delivery: Delivery) -> bytes:
-    """Encode one delivery, as the body of an answer."""
+    """Encode a delivery as the body of a `PeerReply`."""
     return _ENCODER.encode(_packed(delivery))
 
 
 def read_delivery(data: bytes) -> Delivery | None:
-    """Decode one; None if it is none."""
+    """Decode such a body; None if it is invalid."""
     try:
         return _unpacked(_MESSAGE_DECODER.decode(data))
     except msgspec.MsgspecError:

@@ -1,5 +1,5 @@
-"""This sidecar's links to others, shared by its subscriptions: made on demand, one for each
-pair.
+"""This sidecar's links to other sidecars. All its subscriptions share them. A link is opened when a
+subscription first needs it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from ackd.ports import Clock, PeerLink, PeerNetwork
 LOG = logging.getLogger("ackd.engine")
 
 AGAIN = Backoff(300, 3_000)
-"""Waits between tries to reach a sidecar."""
+"""Waits between attempts to reach a sidecar."""
 IDLE_MS = 300_000
 LOOK_MS = 10_000
-"""How often idle links are looked for."""
+"""The interval at which idle links are looked for."""
 FORGET_MS = 60_000
-"""For how long it is remembered that a sidecar could not be reached."""
+"""How long a failure to reach a sidecar is remembered after the next attempt was due."""
 
 
 class Asking(Protocol):
-    """The side of a subscription that asks owners."""
+    """The half of a subscription that asks owners for messages."""
 
     def opened(self, link: PeerLink) -> None: ...
     def closed(self, link: PeerLink) -> None: ...
@@ -53,7 +53,7 @@ class Asking(Protocol):
 
 
 class Owning(Protocol):
-    """The side of a subscription that is asked."""
+    """The half of a subscription that other sidecars ask for messages."""
 
     def asked(self, link: PeerLink, ask: PeerAsk) -> None: ...
     def cancelled(self, link: PeerLink, number: int) -> None: ...
@@ -66,7 +66,7 @@ class Owning(Protocol):
 
 
 class QuestionSide(Protocol):
-    """What sidecars ask each other besides."""
+    """The part of a subscription that asks and answers other questions (`questions.py`)."""
 
     def opened(self, link: PeerLink) -> None: ...
     def closed(self, link: PeerLink) -> None: ...
@@ -75,7 +75,7 @@ class QuestionSide(Protocol):
 
 
 class Sides(NamedTuple):
-    """Where the frames of a subscription go."""
+    """The parts of a subscription that take its frames."""
 
     asking: Asking
     owning: Owning
@@ -83,7 +83,7 @@ class Sides(NamedTuple):
 
 
 class _Unreached:
-    """A sidecar to which there is no link: the tries, and why the last one failed."""
+    """The attempts to reach a sidecar without a link, and why the last one failed."""
 
     __slots__ = ("again_ms", "detail", "failures", "trying")
 
@@ -95,24 +95,25 @@ class _Unreached:
 
 
 class PeerLinks:
-    """Implements `ackd.ports.PeerUser`. `start`, use, `stop`.
+    """Implements `ackd.ports.PeerUser`.
 
-    `address`: where others reach this sidecar; empty before `start`, without a network, and when it
-    could not listen, for which `problem` says why.
+    `address`: where other sidecars reach this one. It is empty before `start`, without a network,
+    and if this sidecar can't listen; then `problem` tells why.
     """
 
     def __init__(self, network: PeerNetwork | None, clock: Clock) -> None:
         self._network = network
         self._clock = clock
         self._tasks = Tasks("peers")
-        # By sidecar, the newest last: both sides may have made one, or it has begun again.
+        # By sidecar, the newest link last. There are several if both sides connected at once, or if
+        # the other process was started again.
         self._links: dict[str, list[PeerLink]] = {}
         self._unreached: dict[str, _Unreached] = {}
         self._sides: dict[str, Sides] = {}
         self._numbers = count(1)
         self.address = ""
         self.problem = ""
-        # When something came on each link, and when to look for those that nobody uses.
+        # When the last frame came on each link, and when to look for idle ones next.
         self._received_ms: dict[PeerLink, int] = {}
         self._look_ms = 0
 
@@ -122,8 +123,8 @@ class PeerLinks:
         return self._network is not None
 
     async def start(self, key: Callable[[], bytes]) -> None:
-        """Listen. A sidecar that can't goes on, and others can't connect to it. `key`: as the
-        network has it. Raises ConfigError.
+        """Listen. If that fails, this sidecar can still connect to others, but not they to it.
+        `key`: as in `PeerNetwork.start`. Raises ConfigError.
         """
         if self._network is None:
             return
@@ -143,13 +144,13 @@ class PeerLinks:
         return next(self._numbers)
 
     def register(self, subscription: str, sides: Sides) -> None:
-        """Frames of this subscription go to these; whoever was registered before gets none."""
+        """Pass the subscription's frames to `sides` from now on, in place of those before."""
         self._sides[subscription] = sides
 
     # --- links
 
     def to(self, name: str) -> PeerLink | None:
-        """Return the link to a sidecar, if there is one."""
+        """Return the newest link to a sidecar, if there is one."""
         links = self._links.get(name)
         return links[-1] if links else None
 
@@ -157,7 +158,7 @@ class PeerLinks:
         return [link for links in self._links.values() for link in links]
 
     def want(self, name: str, address: str) -> None:
-        """Try to reach a sidecar, unless the last try is too fresh; `opened` tells when it
+        """Connect to a sidecar, unless the last attempt was too recent. `opened` is called if it
         succeeds.
         """
         if self._network is None or name in self._links:
@@ -189,18 +190,18 @@ class PeerLinks:
             found.trying = False
 
     def unreachable(self) -> Mapping[str, str]:
-        """The sidecars that could not be reached when they were needed last, and why."""
+        """Return the sidecars that could not be reached when last needed, and why."""
         self._forget(self._clock.monotonic_ms())
         return {name: found.detail for name, found in self._unreached.items() if found.detail}
 
     def _forget(self, now_ms: int) -> None:
-        """Drop what is known of sidecars that nobody has needed for long."""
+        """Forget failures to reach sidecars that nobody has needed since for `FORGET_MS`."""
         before_ms = now_ms - FORGET_MS
         kept = self._unreached.items()
         self._unreached = {n: each for n, each in kept if each.trying or each.again_ms > before_ms}
 
     def close_idle(self) -> None:
-        """Close links on which nothing came for long, and over which nobody waits for anything."""
+        """Close links that brought nothing for `IDLE_MS` and that no receive waits on."""
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._look_ms:
             return
@@ -211,7 +212,7 @@ class PeerLinks:
                 link.close()
 
     def _used(self, link: PeerLink) -> bool:
-        """Whether a receive waits, here or there. A sidecar where none does says so over there."""
+        """Whether a receive of either side waits. If none of this side does, tell the other."""
         used = False
         for sides in self._sides.values():
             if sides.asking.waits():
@@ -248,7 +249,9 @@ class PeerLinks:
             sides.owning.writable(link)
 
     def received(self, link: PeerLink, frame: bytes) -> None:
-        """Pass a frame to its subscription. One that this sidecar does not have has no messages."""
+        """Pass a frame to its subscription. Answer for a subscription that this sidecar does not
+        have: it has no messages.
+        """
         self._received_ms[link] = self._clock.monotonic_ms()
         found = read_frame(frame)
         sides = self._sides.get(found.subscription)

@@ -1,10 +1,10 @@
-"""The side that is asked: receives of other sidecars wait among those of this one.
+"""The owner's half: receives of other sidecars wait in this sidecar's queue, among its own.
 
-They are receives like any other: the dispatcher serves them in the order of their arrival, and the
-store grants their leases as for this sidecar's own application. What an answer held is kept in mind
-until the other side says that it was taken; if it says that it was lost, its leases go back (R21).
-If it says nothing any more, because it is gone, they end at their deadlines, as the leases of an
-application do whose sidecar was killed.
+The dispatcher treats both alike: it serves them in the order of their arrival, and the store grants
+both the same leases. The owner remembers the leases of each answer until the other sidecar says
+what happened to them. After `PeerTaken` it forgets them. After `PeerLost` it gives them back (R21).
+If the other sidecar dies before it says either, the leases expire at their deadlines, as the leases
+of any application whose sidecar was killed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from ackd.errors import AckdError, StoreError
 from ackd.ports import PeerLink
 
 OFFERS_MAX = 10_000
-"""Requests of other sidecars that wait here, and answers that nobody has confirmed, of each
-subscription (I8). Beyond, a request is answered without messages.
+"""Requests of other sidecars that wait here plus answers that are not confirmed, at most, of each
+subscription (I8). Further requests are answered without messages.
 """
 UNSENT_MAX = 16 << 20
-"""With more bytes unsent on a link, its requests wait."""
+"""While more bytes than this are unsent on a link, requests that come on it wait."""
 
 
 class _Offer:
-    """One request. `deliveries`: what was sent as its answer, and `until_ms`: their leases'
-    end.
+    """One request of another sidecar. `deliveries`: the messages of its answer. `until_ms`: when
+    their leases end.
     """
 
     __slots__ = ("came_s", "deliveries", "link", "number", "until_ms", "waiter")
@@ -50,7 +50,7 @@ class _Offer:
 
 
 class PeerOffers:
-    """What one subscription of this sidecar gives to others."""
+    """Gives messages of one subscription to other sidecars."""
 
     def __init__(
         self,
@@ -67,16 +67,16 @@ class PeerOffers:
         self._sent: dict[tuple[str, int], _Offer] = {}
         self._held: dict[PeerLink, deque[PeerAsk]] = {}
         self._watchers: dict[PeerLink, bool] = {}
-        # Requests that were lost, should they come after that was said (on another link).
+        # Requests that the other sidecar reported as lost before they came, on another link.
         self._void: dict[tuple[str, int], None] = {}
         self._tasks = Tasks(f"peers.{state.name}", context.vitals)
 
     def inherit(self, before: PeerOffers) -> None:
-        """Go on for a subscription that had to be built again."""
+        """Take over the state of `before`, as its subscription is built again."""
         self._sent, self._watchers, self._void = before._sent, before._watchers, before._void
 
     async def stop(self) -> None:
-        """Answer all requests, without messages; those that come later are answered so, too."""
+        """Answer all waiting requests without messages, and so all that come later."""
         offers, self._offers = self._offers, {}
         for offer in offers.values():
             self._dispatcher.leave(offer.waiter)
@@ -107,7 +107,7 @@ class PeerOffers:
         waiter.future.add_done_callback(partial(self._answered, offer))
 
     def _enter(self, link: PeerLink, ask: PeerAsk) -> Waiter | None:
-        """Wait as a receive of this sidecar; None if it can't take any."""
+        """Queue the request as a receive of this sidecar; None if it takes no more."""
         most_ms = self._state.settings.lease_ms_max
         if len(self._offers) + len(self._sent) >= OFFERS_MAX or not 0 < ask.lease_ms <= most_ms:
             return None
@@ -124,7 +124,7 @@ class PeerOffers:
             return None
 
     def _purge(self) -> None:
-        """Forget answers that nobody confirmed and whose leases have ended."""
+        """Forget unconfirmed answers whose leases have ended."""
         now_ms = self._context.clock.monotonic_ms()
         while self._sent:
             key = next(iter(self._sent))
@@ -133,7 +133,7 @@ class PeerOffers:
             del self._sent[key]
 
     def _answered(self, offer: _Offer, future: asyncio.Future[list[Delivery]]) -> None:
-        """The dispatcher has served the request, or ended its wait."""
+        """Called when the dispatcher has served the request or ended its wait."""
         if not self._waits(offer):
             return
         deliveries = [] if future.cancelled() or future.exception() else future.result()
@@ -152,7 +152,9 @@ class PeerOffers:
         self._answer(offer, deliveries)
 
     def _waits(self, offer: _Offer) -> bool:
-        """Whether it has no answer; if it was given up, the dispatcher gives its leases back."""
+        """Whether the request still needs an answer. If not, it was given up, and the dispatcher
+        gives its leases back.
+        """
         return self._offers.get((offer.link.instance, offer.number)) is offer
 
     def _answer(self, offer: _Offer, deliveries: list[Delivery]) -> None:
@@ -176,13 +178,15 @@ class PeerOffers:
             write_frame(PeerAnswer(name, number, waited_ms, ready, pack_deliveries(deliveries)))
         )
 
-    # --- what became of them
+    # --- what the other sidecar reports
 
     def taken(self, link: PeerLink, number: int) -> None:
         self._sent.pop((link.instance, number), None)
 
     def cancelled(self, link: PeerLink, number: int) -> None:
-        """Answer at once: the other side waits for that, whatever has become of the request."""
+        """Answer at once, without messages. The other side waits for an answer, even if this
+        sidecar no longer knows the request.
+        """
         held = self._held.get(link)
         if held is not None:
             self._held[link] = deque(ask for ask in held if ask.number != number)
@@ -192,7 +196,7 @@ class PeerOffers:
         self._send(link, number, 0, [])
 
     def lost(self, link: PeerLink, numbers: list[int]) -> None:
-        """Nobody has, or will get, the messages of these requests."""
+        """Give back the leases of these requests: no application has got, or will get, them."""
         now_ms = self._context.clock.monotonic_ms()
         for number in numbers:
             key = link.instance, number
@@ -216,7 +220,10 @@ class PeerOffers:
         self.surplus()
 
     def surplus(self) -> None:
-        """Tell as many sidecars as there are messages; each once, until it asks or declines."""
+        """Tell watching sidecars that messages are ready, at most one sidecar for each message.
+
+        Each is told once; it is told again only after it has asked, or has watched anew.
+        """
         if not self._watchers:
             return
         ready = self._dispatcher.ready_count()
@@ -227,7 +234,7 @@ class PeerOffers:
     # --- links
 
     def serves(self, link: PeerLink) -> bool:
-        """Whether a receive of the other side waits here, or wants to hear of messages."""
+        """Whether the other sidecar watches for messages here, or one of its receives waits."""
         if link in self._watchers or link in self._held:
             return True
         return any(offer.link is link for offer in self._offers.values())

@@ -1,8 +1,9 @@
-"""The side that asks: receives of this sidecar's application wait at the owners of partitions.
+"""The asking half: receives of this sidecar's application wait at the owners of partitions.
 
-A receive waits at one owner at a time. It moves when another one has messages: it is cancelled
-there, and asks again once that is answered, so that it never gets more than it asked for. Whatever
-an answer holds that nobody took here is told to the owner (`PeerLost`), which gives it back (R21).
+A receive waits at one owner at a time. When another owner has messages, the receive moves: this
+sidecar cancels the request, waits for the answer to it, and then asks the other owner. Thus no
+receive gets more than it asked for. If an answer brings messages that no receive here takes, this
+sidecar sends `PeerLost`, and the owner gives their leases back (R21).
 """
 
 from __future__ import annotations
@@ -32,15 +33,17 @@ from ackd.engine.peers.frames import (
 from ackd.ports import Clock, PeerLink
 
 ANSWER_BYTES_MAX = 8 << 20
-"""Messages of one answer, but for the first one."""
+"""The most bytes of messages in one answer. Its first message may be longer."""
 MARGIN_MS = 30
-"""An owner ends a wait this much earlier than the receive does, so that its answer is in time."""
+"""The owner's wait ends this much before that of the receive, so that its answer is in time."""
 AT_ONCE_MS = 500
-"""A receive that does not wait is answered at most this late because an owner has messages."""
+"""A receive whose own wait is over, or that has none, waits for an owner that has messages no
+longer than this.
+"""
 LOST_MAX = 10_000
-"""Requests of which a sidecar must still hear that they are lost, at most."""
+"""Lost requests that are kept for each sidecar until it can be told of them, at most."""
 ARRIVED_MS = 30_000
-"""What was sent on a link that has lived on for so long has arrived."""
+"""A frame has arrived if its link was still open this long after it was sent."""
 HOLDER_MAX = 1024
 
 
@@ -63,8 +66,8 @@ class Receives(Protocol):
 
 
 class _PeerRequest:
-    """A request at an owner. `cancelled`: nobody here waits for its answer any more, or the receive
-    shall ask another owner after it.
+    """A request at an owner. `cancelled`: its receive has gone, or will ask another owner once this
+    one has answered.
     """
 
     __slots__ = ("cancelled", "lease_ms", "link", "owner", "sent_ms", "timer", "waiter")
@@ -105,28 +108,29 @@ class PeerReceives:
         self._owners: Mapping[str, int] = {}
         self._asked: dict[int, _PeerRequest] = {}
         self._idle: dict[Waiter, None] = {}
-        # By sidecar: its process, and the requests that it never answered.
+        # By sidecar: its process, and the requests whose answers can't come any more.
         self._lost: dict[str, tuple[str, list[int]]] = {}
-        # What was told as lost on each link, and when: it may close before that arrives.
+        # The requests that were reported as lost on each link, and when. If the link closes within
+        # `ARRIVED_MS`, they are reported again.
         self._reported: dict[PeerLink, deque[tuple[int, int]]] = {}
         self._unwatched: dict[PeerLink, None] = dict.fromkeys(links.all())
 
     def inherit(self, before: PeerReceives) -> None:
-        """Go on for a subscription that had to be built again."""
+        """Take over the state of `before`, as its subscription is built again."""
         self._lost, self._reported = before._lost, before._reported
 
     # --- owners
 
     def seen(self, addresses: Mapping[str, str], owners: Mapping[str, int]) -> None:
-        """Take in what a heartbeat has read: the addresses of all other sidecars that live, and how
-        many messages lie ready at each owner of partitions.
+        """Take in what a heartbeat has read: the addresses of all other living sidecars, and how
+        many messages are ready at each owner of partitions.
         """
         before, self._owners, self._addresses = self._owners, owners, addresses
         self._choice.seen(owners)
         for name in {asked.owner for asked in self._asked.values()} - addresses.keys():
             link = self._links.to(name)
             if link is not None:
-                link.close()  # it is silent: whoever waits there goes elsewhere
+                link.close()  # it is silent: receives that wait there go elsewhere
         for number, asked in self._asked.items():
             if asked.owner not in owners or self._receives.most(asked.waiter) <= 0:
                 self._cancel(number, asked)
@@ -136,7 +140,7 @@ class PeerReceives:
             self._links.want(name, addresses[name])
         self.ask_idle()
         for name, ready in owners.items():
-            if ready and before.get(name):  # they have lain there for a while
+            if ready and before.get(name):  # ready for a heartbeat: no receive there wants them
                 self._move(name, ready)
 
     # --- what the dispatcher asks (`ackd.engine.delivery.elsewhere`)
@@ -173,13 +177,13 @@ class PeerReceives:
         return max(int(left_s * 1000) + more_ms, 0)
 
     def _may_ask(self, waiter: Waiter) -> bool:
-        """Whether an answer would come in time."""
+        """Whether an owner's answer can come before the receive has to be answered."""
         if self._left_ms(waiter) > MARGIN_MS:
             return True
         return self._left_ms(waiter, AT_ONCE_MS) > 0 and self._choice.any_ready(self._now_ms())
 
     def _ask(self, waiter: Waiter) -> bool:
-        """Ask the best owner, or wait idly until there is one; whether one was asked."""
+        """Ask the best owner, or queue the receive until there is one. Returns whether it asked."""
         now_ms, most = self._now_ms(), self._receives.most(waiter)
         owner = self._choice.best(now_ms) if most > 0 else None
         link = None if owner is None else self._links.to(owner)
@@ -213,28 +217,30 @@ class PeerReceives:
         return True
 
     def _cancel(self, number: int, asked: _PeerRequest) -> None:
-        """Nobody waits for this answer; what it holds goes back, unless the receive still waits."""
+        """Ask the owner to answer at once. Messages of that answer go to the receive if it still
+        waits, or else back to the owner.
+        """
         asked.stop_timer()
         if not asked.cancelled:
             asked.cancelled = True
             asked.link.send(write_frame(PeerCancel(self._state.name, number)))
 
     def _overdue(self, number: int) -> None:
-        """An owner has not answered a receive whose own wait is over."""
+        """Called when an owner has not answered within the `AT_ONCE_MS` after a receive's wait."""
         asked = self._asked.get(number)
         if asked is not None and asked.waiter.elsewhere == number:
             self.end(asked.waiter)
             self._receives.nothing_elsewhere(asked.waiter)
 
     def _again(self, waiter: Waiter) -> None:
-        """A receive has got nothing where it was."""
+        """Let a receive that got nothing from its owner ask another one."""
         if not waiter.waits or waiter.grants or waiter.elsewhere:
             return
         if not self._may_ask(waiter) or not self._ask(waiter):
             self._receives.nothing_elsewhere(waiter)
 
     def ask_idle(self) -> None:
-        """Let those ask that could not, as something has changed."""
+        """Let queued receives ask, as an owner may have messages now."""
         for waiter in list(self._idle):
             if not waiter.waits or waiter.grants or waiter.elsewhere:
                 self._idle.pop(waiter, None)
@@ -255,7 +261,8 @@ class PeerReceives:
         if waiter.elsewhere == answer.number:
             waiter.asked_at(0)
         self._choice.ended(owner)
-        # The store was asked at least `waited_ms` after the request was sent.
+        # The owner asked the store at least `waited_ms` after this sidecar sent the request, so the
+        # leases last at least until then.
         until_ms = asked.sent_ms + answer.waited_ms + asked.lease_ms
         if not answer.messages:
             self._choice.empty(owner)
@@ -285,7 +292,7 @@ class PeerReceives:
             link.send(write_frame(PeerLost(self._state.name, part)))
 
     def ready(self, link: PeerLink, ready: PeerReady) -> None:
-        """An owner has messages that nobody waits for there."""
+        """Let a receive ask an owner that has messages which no receive there waits for."""
         self._choice.ready(link.name, ready.ready)
         self.ask_idle()
         if not self._asked:
@@ -295,16 +302,16 @@ class PeerReceives:
         self._move(link.name, ready.ready)
 
     def expired(self, count: int) -> None:
-        """Leases have expired that an application here got from another sidecar."""
+        """Count expired leases that this sidecar's application got from another sidecar."""
         self._receives.failed(count)
 
     def _move(self, owner: str, ready: int) -> None:
         """Let receives that wait at other owners ask this one, for up to `ready` messages.
 
-        Each is cancelled where it waits, and asks anew when that is answered.
+        Each request is cancelled where it waits; its receive asks again when that is answered.
         """
         if any(a.owner == owner and not a.cancelled for a in self._asked.values()):
-            return  # they are for those that wait there
+            return  # receives that wait there already will get them
         for number, asked in list(self._asked.items()):
             if ready <= 0:
                 return
@@ -315,17 +322,17 @@ class PeerReceives:
             self._cancel(number, asked)
 
     def _watch(self) -> None:
-        """Receives wait: every sidecar to which there is a link shall say when it has messages."""
+        """Ask every linked sidecar to report ready messages, as a receive waits."""
         while self._unwatched:
             link, _ = self._unwatched.popitem()
             link.send(write_frame(PeerWatch(self._state.name, on=True)))
 
     def waits(self) -> bool:
-        """Whether a receive of this sidecar waits elsewhere, or would."""
+        """Whether a receive of this sidecar waits at an owner, or for one."""
         return bool(self._asked or self._idle)
 
     def unwatch(self, link: PeerLink) -> None:
-        """No receive waits: the other side need not say when it has messages."""
+        """Tell the other side that no receive here waits, so that it reports no ready messages."""
         if link not in self._unwatched:
             self._unwatched[link] = None
             link.send(write_frame(PeerWatch(self._state.name, on=False)))
@@ -341,7 +348,7 @@ class PeerReceives:
             self._watch()
 
     def closed(self, link: PeerLink) -> None:
-        """What was asked there is lost, and the receives go elsewhere."""
+        """Note that requests on this link are lost, and let their receives ask other owners."""
         self._unwatched.pop(link, None)
         gone = [(n, asked) for n, asked in self._asked.items() if asked.link is link]
         name, now_ms = link.name, self._now_ms()
@@ -370,7 +377,7 @@ class PeerReceives:
             self._again(asked.waiter)
 
     def _tell_lost(self, link: PeerLink) -> None:
-        """Name the requests to which no answer can come any more, as their link has closed."""
+        """Report the requests that are lost because their link closed before the answer."""
         process, numbers = self._lost.pop(link.name, ("", []))
         if numbers and process == link.instance:
             self._tell(link, numbers)

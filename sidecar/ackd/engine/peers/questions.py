@@ -1,7 +1,7 @@
-"""Questions to other sidecars of one subscription, and their answers over links.
+"""Send questions to other sidecars of one subscription, and answer theirs.
 
-What a question of some kind means is up to whoever registers for it (`on`). A question that nobody
-answers in time fails; nothing that decides about messages may depend on one.
+A part of the engine registers for the questions of one kind (`on`) and decides what they mean. A
+question that is not answered in time fails. No decision about a message may depend on a question.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ackd.ports import PeerLink
 LOG = logging.getLogger("ackd.engine")
 
 ANSWERS_MAX = 100
-"""Questions of other sidecars that this subscription answers at a time (I8)."""
+"""Questions of other sidecars that a subscription answers at the same time, at most (I8)."""
 
 Answer = Callable[[bytes], Awaitable[bytes]]
 
@@ -50,11 +50,13 @@ class PeerQuestions:
         self._addresses = addresses
 
     def on(self, kind: str, answer: Answer) -> None:
-        """Answer questions of this kind so; an `AckdError` is told to whoever asks."""
+        """Answer questions of this kind with `answer`. If that raises an `AckdError`, its text goes
+        to the sidecar that asked.
+        """
         self._answers[kind] = answer
 
     async def stop(self) -> None:
-        """Answer no more questions; those of this sidecar fail."""
+        """Answer no more questions. This sidecar's own open questions fail."""
         self._answers = {}
         for _, future in self._open.values():
             _fail(future, "this sidecar stops")
@@ -63,7 +65,7 @@ class PeerQuestions:
     # --- asking
 
     async def ask(self, name: str, kind: str, body: bytes, timeout_ms: int) -> bytes:
-        """Ask one sidecar; make a link to it if there is none. Raises PeerError."""
+        """Ask one sidecar, over a new link if there is none. Raises PeerError."""
         number = self._links.number()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -80,7 +82,9 @@ class PeerQuestions:
     async def ask_all(
         self, names: Iterable[str], kind: str, body: bytes, timeout_ms: int
     ) -> tuple[dict[str, bytes], dict[str, str]]:
-        """Ask several at once. Returns the answers by sidecar, and why the others gave none."""
+        """Ask several sidecars at once. Returns the answers, and why the others gave none, by
+        sidecar.
+        """
         wanted = list(names)
         asked = (self.ask(name, kind, body, timeout_ms) for name in wanted)
         found = await asyncio.gather(*asked, return_exceptions=True)
@@ -114,7 +118,7 @@ class PeerQuestions:
                 del self._opening[name]
 
     def replied(self, link: PeerLink, reply: PeerReply) -> None:
-        """An answer has come; one for which nobody waits any more is dropped."""
+        """Pass an answer to the caller of `ask`; drop it if that no longer waits."""
         asked = self._open.get(reply.number)
         if asked is None or asked[0] is not link or asked[1].done():
             return
@@ -126,7 +130,7 @@ class PeerQuestions:
     # --- answering
 
     def asked(self, link: PeerLink, question: PeerQuestion) -> None:
-        """Another sidecar asks something."""
+        """Answer a question of another sidecar, in a task of its own."""
         answer = self._answers.get(question.kind)
         if answer is None:
             self._reply(link, question.number, b"", "it knows no answer to that")
@@ -170,4 +174,4 @@ class PeerQuestions:
 def _fail(future: asyncio.Future[bytes], why: str) -> None:
     if not future.done():
         future.set_exception(PeerError(why))
-        future.exception()  # retrieve it: whoever asked may have gone
+        future.exception()  # mark it as retrieved: the caller may have gone

@@ -1,5 +1,5 @@
-"""One subscription's messages, shared between sidecars: puts the asking and the owning side
-together, and tells them who the others are.
+"""Share one subscription's messages between sidecars: connects the asking half, the owner's half
+and the questions, and tells them which other sidecars live.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from ackd.engine.settlement.notes import ProgressNotes
 from ackd.errors import PeerError
 
 LEASED = "leased"
-"""The kind of question for the message of a lease; the body is the lease."""
+"""The kind of question that asks for the message of a lease. Its body is the lease."""
 ASK_MS = 1_000
 
 
 class PeerSharing:
     """Implements `ackd.engine.delivery.elsewhere.Elsewhere`.
 
-    `release` gives leases on other sidecars' partitions back; `brought` is told of those that an
-    application here gets, and `failed` how many of these have expired.
+    `release` gives back leases on partitions of other sidecars. `brought` is called with the leases
+    on such partitions that the application here gets, and `failed` with the number of those that
+    have expired.
     """
 
     def __init__(
@@ -59,12 +60,12 @@ class PeerSharing:
         links.register(state.name, Sides(self._asking, self._owning, self.questions))
 
     def inherit(self, before: PeerSharing) -> None:
-        """Go on for a subscription that had to be built again."""
+        """Take over the state of `before`, as its subscription is built again."""
         self._asking.inherit(before._asking)
         self._owning.inherit(before._owning)
 
     def others_seen(self) -> None:
-        """A heartbeat has read what the other sidecars own."""
+        """Take in which sidecars live and what they own, after a heartbeat has read that."""
         addresses: dict[str, str] = {}
         owners: dict[str, int] = {}
         for member in self._membership.alive:
@@ -85,7 +86,7 @@ class PeerSharing:
                 link.send(write_frame(PeerExpired(self._name, count)))
 
     def look_again(self) -> None:
-        """Receives may be served again, after a pause for example."""
+        """Let receives ask owners again, for example after a pause of the subscription."""
         self._asking.ask_idle()
 
     async def leased_elsewhere(self, token: Token, lease: str) -> Delivery | None:
@@ -101,7 +102,7 @@ class PeerSharing:
         return None
 
     def answer_leased(self, find: Callable[[str], Delivery | None]) -> None:
-        """Answer such questions of other sidecars by `find`."""
+        """Answer other sidecars that ask for the message of a lease, with what `find` returns."""
 
         async def answer(lease: bytes) -> bytes:
             found = find(lease.decode())
@@ -110,7 +111,7 @@ class PeerSharing:
         self.questions.on(LEASED, answer)
 
     async def stop(self) -> None:
-        """Answer no other sidecar any more."""
+        """Stop answering other sidecars."""
         await self.questions.stop()
         await self._owning.stop()
 

@@ -27,12 +27,12 @@ class TurnTimer:
         self._wake.set()
 
     def due_in(self, delay_ms: int) -> None:
-        """Something is to be done then: sleep no longer than that."""
+        """End the sleep if it would last longer than `delay_ms` from now."""
         if self._clock.monotonic_ms() + delay_ms < self._sleeps_until_ms:
             self._wake.set()
 
     def begin(self) -> None:
-        """A turn begins."""
+        """Begin a turn: wakes from now on count for the sleep after it."""
         self._wake.clear()
         self._began_ms = self._clock.monotonic_ms()
 

@@ -101,5 +101,5 @@ def message(**fields: object) -> bytes:
     ],
 )
 def test_what_is_no_frame_or_out_of_range_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match="no frame"):
+    with pytest.raises(ValueError, match="invalid frame"):
         read_frame(data)

@@ -249,7 +249,7 @@ async def test_who_is_registered_last_gets_the_frames(world: World) -> None:
 
 async def test_what_is_no_frame_is_the_transports_to_refuse(world: World) -> None:
     links = PeerLinks(None, world.clock)
-    with pytest.raises(ValueError, match="no frame"):
+    with pytest.raises(ValueError, match="invalid frame"):
         links.received(TestLink(), b"hello")
 
 
