@@ -23,6 +23,10 @@ class Pause:
     since_ms: int
     until_ms: int | None = None
 
+    def brief(self) -> dict[str, object]:
+        """What an empty answer says of it."""
+        return {"scope": self.scope, "reason": self.reason, "until_ms": self.until_ms}
+
 
 class Cancel(msgspec.Struct, frozen=True, omit_defaults=True):
     """A wish to end one message, by its public id, made at `at_ms`. `done`: the outcome, acked

@@ -47,6 +47,7 @@ from ackd.engine.delivery.circuit_breaker import CircuitBreaker
 from ackd.engine.delivery.deadline_timers import DeadlineTimers
 from ackd.engine.delivery.dedup import Dedup
 from ackd.engine.delivery.dispatcher import Dispatcher
+from ackd.engine.delivery.fetch_throttle import FetchThrottle
 from ackd.engine.delivery.handed_leases import HandedLeases
 from ackd.engine.delivery.receive_attempts import ReceiveAttempts
 from ackd.engine.delivery.window_pressure import WindowPressure
@@ -103,7 +104,7 @@ RETRY_TOPIC_MS = 200
 """How long joining the group waits for the retry topic, which may also come later."""
 
 
-# tidy: long-class lines=380 attributes=31 -- the composition root: an attribute for each part
+# tidy: long-class lines=385 attributes=32 -- the composition root: an attribute for each part
 class Subscription:
     """The parts of one subscription. `handed`: leases of partitions that others own by now;
     `by_name`: the tables through which others find its parts; `look`: looks a lease up.
@@ -190,6 +191,7 @@ class Subscription:
         self.notes = ProgressNotes(state, context, partitions)
         self.breaker = CircuitBreaker(state, context)
         self.dedup = Dedup(state, context) if state.configured.dedup.key else None
+        self.fetch_throttle = FetchThrottle(state, partitions)
         self.dispatcher = Dispatcher(
             state,
             context,
@@ -200,12 +202,13 @@ class Subscription:
             self.breaker,
             self.dedup,
             self.control.pauses,
+            self.fetch_throttle,
         )
         self.window_pressure = WindowPressure(
             state,
             context,
             partitions,
-            lambda: self.dispatcher.paused,
+            lambda: self.fetch_throttle.paused,
             lambda: bool(self.send_back),
         )
         self.timers = DeadlineTimers(
@@ -333,13 +336,14 @@ class Subscription:
             self.context,
             self.membership,
             self.dispatcher,
+            self.dispatcher.elsewhere,
             self.notes,
             peers.links,
             peers.release,
             handed.add,
             self.breaker.expired,
         )
-        self.dispatcher.connect(sharing)
+        self.dispatcher.elsewhere.connect(sharing)
         self.state.signals.members.connect(sharing.others_seen)
         self.state.signals.deliver.connect(sharing.look_again)
         return sharing
@@ -355,7 +359,7 @@ class Subscription:
         """Connect the signals of lower parts to their handlers."""
         signals = self.state.signals
         signals.deliver.connect(self.dispatcher.serve)
-        signals.room.connect(self.dispatcher.throttle)
+        signals.room.connect(self.fetch_throttle.adjust)
         signals.timers.connect(self.timers.wake)
         signals.beat.connect(self.heartbeat.beat_soon)
         signals.policies.connect(self.ownership.policies_changed)

@@ -169,7 +169,7 @@ async def test_i8_what_is_taken_over_while_the_buffer_is_full_waits_in_the_broke
     """Nobody receives. Partitions of a sidecar that leaves bring no backlog into the memory."""
     one, two = await together.pair(buffer_max=100)
     subscription = one.runtime._subscriptions[NAME]
-    dispatcher, partitions = subscription.dispatcher, subscription.partitions
+    throttle, partitions = subscription.fetch_throttle, subscription.partitions
     await one.publish(20_000)
 
     async def full() -> bool:
@@ -180,7 +180,7 @@ async def test_i8_what_is_taken_over_while_the_buffer_is_full_waits_in_the_broke
     await two.runtime.stop()
 
     async def all_paused() -> bool:
-        return len(await one.owned()) == PARTITIONS == len(dispatcher._paused)
+        return len(await one.owned()) == PARTITIONS == len(throttle._paused)
 
     await wait_until_async(all_paused, "what was taken over to be paused")
     assert partitions.held()[0] <= batch + 2_000

@@ -29,6 +29,7 @@ from ackd.engine.cluster.membership import Membership
 from ackd.engine.delivery.circuit_breaker import CircuitBreaker
 from ackd.engine.delivery.dedup import Dedup
 from ackd.engine.delivery.dispatcher import Dispatcher
+from ackd.engine.delivery.fetch_throttle import FetchThrottle
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition, Policy, Wiring
 from ackd.engine.settlement.notes import ProgressNotes
@@ -345,6 +346,7 @@ class World:
         self.events = Events()
         self.breaker = CircuitBreaker(self.state, self.context)
         self.notes = ProgressNotes(self.state, self.context, self.partitions)
+        self.fetch_throttle = FetchThrottle(self.state, self.partitions)
         self.cancels = TestCancels()
         self.claims = TestClaims()
         self.settles = SubscriptionSettles(
@@ -386,6 +388,7 @@ class World:
             self.breaker,
             dedup,
             pauses,
+            self.fetch_throttle,
         )
 
     # --- partitions

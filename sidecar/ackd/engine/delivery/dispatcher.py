@@ -8,34 +8,30 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ackd.api.control import Pause
 from ackd.api.messages import Delivery, Received, ReceiveRequest
-from ackd.core.lease_token import BadTokenError, UnknownKeyError, subscription_hash
 from ackd.core.ledger.grants import grants
-from ackd.core.record.operations import Settle
 from ackd.core.record.protocol import CallStatus, RecordReply
-from ackd.core.record.transitions import Verb
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.membership import InFlightShare, Membership
 from ackd.engine.delivery.circuit_breaker import CircuitBreaker
 from ackd.engine.delivery.dedup import Dedup
-from ackd.engine.delivery.elsewhere import Elsewhere
+from ackd.engine.delivery.fetch_throttle import FetchThrottle
 from ackd.engine.delivery.rate_limit import RateLimit
+from ackd.engine.delivery.untaken_leases import UntakenLeases
 from ackd.engine.delivery.waiters import Waiter, WaiterQueue
+from ackd.engine.delivery.waits_elsewhere import WaitsElsewhere
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
 from ackd.engine.settlement.notes import ProgressNotes
 from ackd.errors import DrainingError, PressureError, StoreError, StoreUnknownError
 
-RESUME_SHARE = 2
-"""Fetching resumes when buffers have fallen to one part in this many (a pause drops a prefetch)."""
 
-
-# tidy: long-class lines=481 attributes=17 -- eight collaborators, on the hot path
+# tidy: long-class attributes=17 -- eleven collaborators: each receive asks most of them
 class Dispatcher:
     """Asks the store for leases on behalf of the waiting receives of one subscription."""
 
@@ -50,28 +46,25 @@ class Dispatcher:
         breaker: CircuitBreaker,
         dedup: Dedup | None,
         pauses: Callable[[], Sequence[Pause]],
+        throttle: FetchThrottle,
     ) -> None:
         self._state = state
         self._context = context
-        self._hash = subscription_hash(state.name)
         self._partitions = partitions
         self._share = share
         self._notes = notes
         self._breaker = breaker
         self._dedup = dedup
         self._pauses = pauses
+        self._throttle = throttle
         self._line = WaiterQueue()
         self.rate = RateLimit(state, context, membership, self._tokens_came)
-        self._elsewhere: Elsewhere | None = None
+        self.elsewhere = WaitsElsewhere(state, breaker, self._line, self.rate)
+        self._untaken = UntakenLeases(state, context, partitions, self.elsewhere)
         self._turn: deque[Partition] = deque()
-        self._paused: dict[Partition, int] = {}  # with the fetch session that is paused
         self._granting = 0
         self.stopped = False
         self.full = False
-
-    def connect(self, elsewhere: Elsewhere) -> None:
-        """Let receives wait at other sidecars, too, and theirs here."""
-        self._elsewhere = elsewhere
 
     # --- receiving
 
@@ -107,65 +100,16 @@ class Dispatcher:
             started(waiter)
         self.serve()
         if not waiter.grants:
-            waits, elsewhere = self._waits(waiter), self._look_elsewhere(waiter)
+            waits, elsewhere = waiter.has_time(self._timed_out), self.elsewhere.wait(waiter)
             if not waits and not elsewhere and not self.rate.asking:
-                self._end_empty(waiter)
+                self._line.end(waiter)
         return waiter
-
-    def _end_empty(self, waiter: Waiter) -> None:
-        """Answer a queued receive out of turn, as its wait is over."""
-        waiter.answer()
-        self._line.ended()
-
-    def _look_elsewhere(self, waiter: Waiter) -> bool:
-        """Let a receive wait at another sidecar, too; whether one has been asked."""
-        elsewhere = self._elsewhere
-        return elsewhere is not None and not waiter.relayed and elsewhere.wait(waiter)
-
-    def bring(self, waiter: Waiter, deliveries: list[Delivery]) -> bool:
-        """Answer a receive with messages of another sidecar. False: it does not wait any more, or
-        gets messages here.
-        """
-        if not waiter.waits or waiter.grants or waiter.deliveries:
-            return False
-        if self.most_elsewhere(waiter) < min(len(deliveries), waiter.request.max):
-            return False  # paused meanwhile, or there is no trial to be had any more
-        if self._breaker.on:
-            self._breaker.tried()
-        self._leave_elsewhere(waiter)
-        waiter.bring(deliveries)
-        self._line.drop(waiter)
-        waiter.answer()
-        return True
-
-    def most_elsewhere(self, waiter: Waiter) -> int:
-        """Return how many messages of other sidecars this receive may get now."""
-        if self.stopped or self._state.paused:
-            return 0
-        return self._breaker.room(waiter.request.max)
-
-    def nothing_elsewhere(self, waiter: Waiter) -> None:
-        """No other sidecar has messages for this receive: answer it if its wait is over."""
-        if waiter.waits and not waiter.grants and not self.rate.asking and not self._waits(waiter):
-            self._end_empty(waiter)
 
     def ready_count(self) -> int:
         """Count the messages that could be granted now, to an application here or elsewhere."""
         if self.stopped or self._state.paused_everywhere:
             return 0
         return sum(each.ledger.ready for each in self._turn if each.grantable)
-
-    def _waits(self, waiter: Waiter) -> bool:
-        """Whether the receive has waiting time left; if so, make sure that a timer ends the
-        wait.
-        """
-        if waiter.timer is None:
-            loop = asyncio.get_running_loop()
-            left_s = waiter.end_s - loop.time()
-            if left_s <= 0:
-                return False
-            waiter.wait_until(loop.call_later(left_s, self._timed_out, waiter))
-        return True
 
     def leave(self, waiter: Waiter) -> None:
         """The caller has gone: release the leases that the store granted or is about to grant
@@ -174,7 +118,7 @@ class Dispatcher:
         waiter.leave()
         if waiter.timer is not None:
             waiter.timer.cancel()
-        self._leave_elsewhere(waiter)
+        self.elsewhere.leave(waiter)
         self.give_back(waiter.deliveries)
         self._line.ended()
 
@@ -183,12 +127,8 @@ class Dispatcher:
         for it are released.
         """
         waiter.leave()
-        self._leave_elsewhere(waiter)
-        self._end_empty(waiter)
-
-    def _leave_elsewhere(self, waiter: Waiter) -> None:
-        if self._elsewhere is not None and not waiter.relayed:
-            self._elsewhere.end(waiter)
+        self.elsewhere.leave(waiter)
+        self._line.end(waiter)
 
     async def answer(self, waiter: Waiter) -> Received:
         """Return the answer of a waiter that has entered. Raises DrainingError, StoreError."""
@@ -199,7 +139,8 @@ class Dispatcher:
             raise
         if not messages:
             self._check_open()
-            return Received([], limited_by=self.limit(), paused=self._paused_by())
+            pause = next((each.brief() for each in self._pauses()), None)
+            return Received([], limited_by=self.limit(), paused=pause)
         if waiter.noted:
             await self._annotate(waiter)
         metrics, name = self._context.metrics, self._state.name
@@ -216,14 +157,6 @@ class Dispatcher:
             self.leave(waiter)
             raise
 
-    def _paused_by(self) -> Mapping[str, object] | None:
-        """Return the pause that holds all deliveries back, for the answer."""
-        pauses = self._pauses()
-        if not pauses:
-            return None
-        first = pauses[0]
-        return {"scope": first.scope, "reason": first.reason, "until_ms": first.until_ms}
-
     def _check_open(self) -> None:
         if self.stopped:
             raise DrainingError
@@ -234,15 +167,15 @@ class Dispatcher:
         """
         waiter.timed_out()
         if not waiter.grants:
-            self._leave_elsewhere(waiter)
-            self._end_empty(waiter)
+            self.elsewhere.leave(waiter)
+            self._line.end(waiter)
 
     def ready(self, partition: Partition) -> None:
         """Give a partition that has messages to deliver its turn."""
         if not partition.queued and partition.ledger.ready:
             partition.has_turn(queued=True)
             self._turn.append(partition)
-        if len(self._line) or self._elsewhere is not None:
+        if len(self._line) or self.elsewhere.connected:
             self.serve()
 
     def serve(self) -> None:
@@ -251,8 +184,8 @@ class Dispatcher:
             if not self._grant(waiter):
                 return
             self._line.served(waiter)
-        if self._elsewhere is not None and self._turn and not self._state.paused_everywhere:
-            self._elsewhere.surplus()
+        if self.elsewhere.connected and self._turn and not self._state.paused_everywhere:
+            self.elsewhere.surplus()
 
     def _next(self) -> Waiter | None:
         """Return whom to serve next: while the application here is paused or fails, those of
@@ -293,7 +226,7 @@ class Dispatcher:
             return False
         if breaker.on and not waiter.relayed:
             breaker.tried()
-        self._leave_elsewhere(waiter)
+        self.elsewhere.leave(waiter)
         return True
 
     def _room(self) -> int:
@@ -389,13 +322,13 @@ class Dispatcher:
             waiter.answer()
         elif error is not None:
             waiter.fail(error)
-        elif self.stopped or not self._waits(waiter):
+        elif self.stopped or not waiter.has_time(self._timed_out):
             waiter.answer()
         else:
             self._line.return_first(waiter)
             self.serve()
             if not waiter.grants:
-                self._look_elsewhere(waiter)
+                self.elsewhere.wait(waiter)
 
     def _collect(
         self,
@@ -411,72 +344,9 @@ class Dispatcher:
         found = partition.deliveries(offsets, reply, first, attempts_max, holder)
         waiter.add(found, noted=reply.has_notes)
 
-    # --- giving back
-
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
-        """Release leases that no caller holds, without counting an attempt (R21). If that fails,
-        they expire.
-        """
-        others: list[Delivery] = []
-        for delivery in deliveries:
-            try:
-                token = self._context.keys.open(delivery.lease)
-            except (BadTokenError, UnknownKeyError):
-                continue  # of a sidecar that had another key after a loss of the store's data (R27)
-            if token.subscription != self._hash:
-                continue
-            ledger = (token.topic_id, token.partition)
-            partition = self._partitions.by_ledger.get(ledger)
-            if partition is None:
-                others.append(delivery)
-            else:
-                partition.tell(
-                    Settle(
-                        Verb.RELEASE, token.offset, token.fence, token.rollback_epoch, token.attempt
-                    )
-                )
-        if others and self._elsewhere is not None:
-            self._elsewhere.give_back(others)
-
-    # --- bounds
-
-    @property
-    def paused(self) -> bool:
-        """Whether fetching is paused until there is room again."""
-        return bool(self._paused)
-
-    def throttle(self) -> None:
-        """Pause fetching when the buffers are full, resume when half of that is gone (I8)."""
-        owned = self._partitions.owned.values()
-        size = sum(each.ledger.bytes for each in owned)
-        ready = sum(each.ledger.buffered for each in owned)
-        settings = self._state.settings
-        ready_max, bytes_max = settings.buffer_max, settings.window_bytes_max
-        if any(each.ledger.must_fetch for each in owned):
-            ready = size = 0  # only fetching can make room
-        room = ready <= ready_max // RESUME_SHARE and size <= bytes_max - bytes_max // 10
-        if self._paused and room:
-            self._resume()
-        elif self._paused or ready >= ready_max or size >= bytes_max:
-            self._pause(owned)
-
-    def _pause(self, owned: Iterable[Partition]) -> None:
-        """Pause every owned partition, including those that were taken, or began a new fetch
-        session, since the last pause.
-        """
-        for partition in owned:
-            session = partition.ledger.intake.session
-            if self._paused.get(partition) != session:
-                self._state.consumer.pause(partition.tp)
-                self._paused[partition] = session
-        for partition in [each for each in self._paused if each.closed]:
-            del self._paused[partition]
-
-    def _resume(self) -> None:
-        for partition in self._paused:
-            if not partition.closed:
-                self._state.consumer.resume(partition.tp)
-        self._paused.clear()
+        """Release leases that no caller holds, without counting an attempt (R21)."""
+        self._untaken.give_back(deliveries)
 
     def limit(self) -> str | None:
         """Return in one word why nothing was delivered; None without a reason."""
@@ -486,8 +356,7 @@ class Dispatcher:
             return "paused" if self._state.paused else "circuit-breaker"
         owned = self._partitions.owned
         if not owned:
-            reached = self._elsewhere is not None and self._elsewhere.reached()
-            return None if reached else "no-partitions"
+            return None if self.elsewhere.reached() else "no-partitions"
         if self.full:
             return "in-flight"
         if self.rate.exhausted and any(p.ledger.ready for p in self._turn):
@@ -497,7 +366,7 @@ class Dispatcher:
         if any(p.ledger.ready for p in owned.values()):
             return None
         behind = any(p.ledger.buffered for p in owned.values())
-        return "ordering" if behind else "window-bytes" if self._paused else None
+        return "ordering" if behind else "window-bytes" if self._throttle.paused else None
 
     def waiters(self) -> int:
         """Count the receives that wait."""
@@ -506,7 +375,6 @@ class Dispatcher:
     def stop(self) -> None:
         """Deliver nothing new, and answer every waiting receive."""
         self.stopped = True
-        for waiter in self._line.all():
-            self._leave_elsewhere(waiter)
+        self.elsewhere.stop()
         self._line.end_all()
         self._context.lease_events.tell(self._state.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 
 from ackd.api.messages import Delivery, ReceiveRequest
@@ -76,9 +77,17 @@ class Waiter:
             return self.asked_bytes
         return sum(delivery.record.size() for delivery in self.deliveries)
 
-    def wait_until(self, timer: asyncio.TimerHandle) -> None:
-        """Remember the timer that ends the wait, so that `answer` can cancel it."""
-        self.timer = timer
+    def has_time(self, over: Callable[[Waiter], None]) -> bool:
+        """Whether it has waiting time left; if so, make sure that a timer calls `over` at its
+        end.
+        """
+        if self.timer is None:
+            loop = asyncio.get_running_loop()
+            left_s = self.end_s - loop.time()
+            if left_s <= 0:
+                return False
+            self.timer = loop.call_later(left_s, over, self)
+        return True
 
     def timed_out(self) -> None:
         """Note that the wait is over: only grants that are under way may still come."""
@@ -158,6 +167,11 @@ class WaiterQueue:
 
     def join(self, waiter: Waiter) -> None:
         self._line.append(waiter)
+
+    def end(self, waiter: Waiter) -> None:
+        """Answer a waiter out of turn, as its wait is over."""
+        waiter.answer()
+        self.ended()
 
     def ended(self) -> None:
         """The caller of some waiter has gone or has its answer, out of turn.

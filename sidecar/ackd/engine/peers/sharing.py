@@ -14,6 +14,7 @@ from ackd.engine.cluster.members import read_note
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.waiters import Waiter
+from ackd.engine.delivery.waits_elsewhere import WaitsElsewhere
 from ackd.engine.peers.frames import PeerExpired, read_delivery, write_delivery, write_frame
 from ackd.engine.peers.links import PeerLinks, Sides
 from ackd.engine.peers.owning import PeerOffers
@@ -41,6 +42,7 @@ class PeerSharing:
         context: Context,
         membership: Membership,
         dispatcher: Dispatcher,
+        waits: WaitsElsewhere,
         notes: ProgressNotes,
         links: PeerLinks,
         release: Callable[[Sequence[Delivery]], None],
@@ -49,7 +51,7 @@ class PeerSharing:
     ) -> None:
         self._name = state.name
         self._membership = membership
-        self._dispatcher = dispatcher
+        self._waits = waits
         self._links = links
         self._release = release
         self._brought = brought
@@ -135,11 +137,11 @@ class PeerSharing:
     # --- what answers bring
 
     def most(self, waiter: Waiter) -> int:
-        return self._dispatcher.most_elsewhere(waiter)
+        return self._waits.most(waiter)
 
     def bring(self, waiter: Waiter, deliveries: list[Delivery]) -> bool:
         """Answer a receive with messages of another sidecar, if it still waits."""
-        if not self._dispatcher.bring(waiter, deliveries):
+        if not self._waits.bring(waiter, deliveries):
             return False
         self._brought(each.lease for each in deliveries)
         return True
@@ -148,4 +150,4 @@ class PeerSharing:
         self._failed(count)
 
     def nothing_elsewhere(self, waiter: Waiter) -> None:
-        self._dispatcher.nothing_elsewhere(waiter)
+        self._waits.nothing(waiter)

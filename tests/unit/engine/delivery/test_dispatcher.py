@@ -7,14 +7,13 @@ import pytest
 
 from ackd.api.control import Pause
 from ackd.api.messages import Received, ReceiveRequest
-from ackd.core.ids import TopicPartition
 from ackd.core.ledger.entry import EntryStatus
 from ackd.core.record.operations import ReplayAck
 from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.waiters import WAITERS_MAX
 from ackd.engine.partition.partition import Partition
 from ackd.errors import DrainingError, StoreError, StoreUnknownError
-from tests.unit.engine.world import LEASE_MS, NAME, TOPIC, World
+from tests.unit.engine.world import LEASE_MS, NAME, World
 
 
 @pytest.fixture
@@ -303,66 +302,7 @@ async def test_a_stopping_sidecar_answers_everybody_and_takes_nobody(
     assert dispatcher.limit() == "draining"
 
 
-# --- fetching
-
-
-@pytest.mark.parametrize(("setting", "most"), [("buffer_max", 4), ("window_bytes_max", 40)])
-async def test_i8_fetching_pauses_when_the_buffers_are_full_and_goes_on_with_room(
-    world: World, dispatcher: Dispatcher, setting: str, most: int
-) -> None:
-    world.sets(**{setting: most})
-    partition = await brings(world, dispatcher, 0, 1, 2)
-    dispatcher.throttle()
-    assert world.consumer.told == []
-    world.fetches(partition, [3])
-    dispatcher.throttle()
-    dispatcher.throttle()
-    assert world.consumer.told == [("pause", partition.tp)]
-    assert dispatcher.paused
-    got = await dispatcher.receive(ReceiveRequest(max=1))
-    await acks(world, partition, got)
-    dispatcher.throttle()
-    assert dispatcher.paused is (setting == "buffer_max")  # half of it, or a tenth of the bytes
-    await acks(world, partition, await dispatcher.receive(ReceiveRequest(max=1)))
-    dispatcher.throttle()
-    assert world.consumer.told[1:] == [("resume", partition.tp)]
-    assert not dispatcher.paused
-
-
-async def acks(world: World, partition: Partition, received: Received) -> None:
-    """The messages are over at the store and here."""
-    for each in received.messages:
-        token = world.context.keys.open(each.lease)
-        partition.ledger.acked([token.offset])
-
-
-async def test_fetching_goes_on_when_a_tenth_of_the_window_is_free(
-    world: World, dispatcher: Dispatcher
-) -> None:
-    world.sets(window_bytes_max=100)
-    partition = await brings(world, dispatcher, 0, size=5)
-    world.fetches(partition, [1], size=5)
-    world.fetches(partition, [2], size=90)
-    dispatcher.throttle()
-    for paused in (True, False):
-        assert dispatcher.paused
-        await acks(world, partition, await dispatcher.receive(ReceiveRequest()))
-        dispatcher.throttle()
-        assert dispatcher.paused is paused
-
-
-async def test_a_partition_that_is_taken_while_fetching_is_paused_is_paused_too(
-    world: World, dispatcher: Dispatcher
-) -> None:
-    world.sets(buffer_max=1)
-    await brings(world, dispatcher, 0, 1)
-    dispatcher.throttle()
-    await brings(world, dispatcher, number=1)
-    dispatcher.throttle()
-    assert world.consumer.told == [
-        ("pause", TopicPartition(TOPIC, 0)),
-        ("pause", TopicPartition(TOPIC, 1)),
-    ]
+# --- figures
 
 
 @pytest.mark.parametrize("count", [1, 3])

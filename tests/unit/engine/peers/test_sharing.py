@@ -50,7 +50,7 @@ class Bench:
         self.dispatcher = world.dispatcher()
         world.state.signals.deliver.connect(self.dispatcher.serve)
         self.sharing = self.shares()
-        self.dispatcher.connect(self.sharing)
+        self.dispatcher.elsewhere.connect(self.sharing)
         self.link = TestLink()
         self.links.opened(self.link)
 
@@ -67,6 +67,7 @@ class Bench:
             world.context,
             world.membership,
             self.dispatcher,
+            self.dispatcher.elsewhere,
             world.notes,
             self.links,
             release,

@@ -1,0 +1,53 @@
+"""Leases that no caller holds: they are released, so that their messages need not expire (R21)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ackd.api.messages import Delivery
+from ackd.core.lease_token import BadTokenError, UnknownKeyError, subscription_hash
+from ackd.core.record.operations import Settle
+from ackd.core.record.transitions import Verb
+from ackd.engine.base.context import Context
+from ackd.engine.base.subscription_state import SubscriptionState
+from ackd.engine.delivery.waits_elsewhere import WaitsElsewhere
+from ackd.engine.partition.owned import OwnedPartitions
+
+
+class UntakenLeases:
+    """Gives leases of one subscription back, whoever granted them."""
+
+    def __init__(
+        self,
+        state: SubscriptionState,
+        context: Context,
+        partitions: OwnedPartitions,
+        elsewhere: WaitsElsewhere,
+    ) -> None:
+        self._context = context
+        self._hash = subscription_hash(state.name)
+        self._partitions = partitions
+        self._elsewhere = elsewhere
+
+    def give_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Release their leases without counting an attempt. If that fails, they expire."""
+        others: list[Delivery] = []
+        for delivery in deliveries:
+            try:
+                token = self._context.keys.open(delivery.lease)
+            except (BadTokenError, UnknownKeyError):
+                continue  # of a sidecar that had another key after a loss of the store's data (R27)
+            if token.subscription != self._hash:
+                continue
+            ledger = (token.topic_id, token.partition)
+            partition = self._partitions.by_ledger.get(ledger)
+            if partition is None:
+                others.append(delivery)
+            else:
+                partition.tell(
+                    Settle(
+                        Verb.RELEASE, token.offset, token.fence, token.rollback_epoch, token.attempt
+                    )
+                )
+        if others:
+            self._elsewhere.give_back(others)
