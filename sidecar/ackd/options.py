@@ -14,7 +14,9 @@ Metadata keys, all but `doc` optional:
 * `secret`: True when the value must never be shown (passwords; a secret's *path* is no secret);
 * `base`: "state_dir" when a relative path is meant below the state directory (else: below the
   folder of the configuration file);
-* `default_doc`: the default in words, when it depends on the machine.
+* `default_doc`: the default in words, when it depends on the machine;
+* `live`, `shared`: of a subscription's setting only: it can change while sidecars run; all sidecars
+  of the subscription must have the same.
 
 The unit is the field's name: a part `ms` makes a duration (integer milliseconds, in the file also
 `"1m30s"`), a part `bytes` a size (integer bytes, in the file also `"16MiB"`).
@@ -42,6 +44,8 @@ def about(  # noqa: PLR0913  one keyword per metadata key, all optional
     secret: bool = False,
     base: str | None = None,
     default_doc: str | None = None,
+    live: bool = False,
+    shared: bool = False,
 ) -> dict[str, object]:
     """Make a field's metadata; a setting without a default: `field(metadata=about(...))`."""
     facts: dict[str, object] = {
@@ -56,6 +60,8 @@ def about(  # noqa: PLR0913  one keyword per metadata key, all optional
         "secret": secret or None,
         "base": base,
         "default_doc": default_doc,
+        "live": live or None,
+        "shared": shared or None,
     }
     return {name: fact for name, fact in facts.items() if fact is not None}
 
@@ -73,6 +79,8 @@ def setting(  # noqa: PLR0913  one keyword per metadata key, all optional
     pattern_doc: str | None = None,
     secret: bool = False,
     base: str | None = None,
+    live: bool = False,
+    shared: bool = False,
 ) -> T:
     """A dataclass field with a default that is the same on every machine."""
     facts = about(
@@ -86,6 +94,8 @@ def setting(  # noqa: PLR0913  one keyword per metadata key, all optional
         pattern_doc=pattern_doc,
         secret=secret,
         base=base,
+        live=live,
+        shared=shared,
     )
     if isinstance(default, dict):
         # Dataclasses refuse a shared mutable default; every instance gets its own empty table.

@@ -20,7 +20,7 @@ OLD_WORDS = {
     r"homes?|homed|homeless": "origin record, `origin`",
     r"lengthen\w*": "extend",
     r"nominat\w*": "`assigned`",
-    r"(?:un)?park(?:s|ed|ing)?": "blocked key, forwarded lease",
+    r"parked_(?:keys?|leases?|lines?|messages?)|unpark\w*": "blocked key, forwarded lease",
     r"own_acks": "`broker_side_acks`",
     r"parcels?": "`messages`, by what is done with them",
     r"put_off": "foreign delay",

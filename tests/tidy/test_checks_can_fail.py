@@ -316,6 +316,14 @@ def test_an_old_word_of_a_script_is_found() -> None:
     ]
 
 
+def test_an_old_word_is_free_for_a_verb_that_has_it_by_itself(tmp_path: Path) -> None:
+    text = (
+        '"""."""\nPARK, parked, ParkBody = 1, 2, 3\nparked_keys, unparked, parked_lease = 1, 2, 3\n'
+    )
+    found = list(old_words(read_sources(build(tmp_path, ("sidecar/ackd/core/a.py", text)))))
+    assert [each.split(": ")[1] for each in found] == ["parked_keys", "parked_lease", "unparked"]
+
+
 def test_a_reason_lifts_a_bound(tmp_path: Path) -> None:
     long_file = '"""."""\n# tidy: long-file -- a table\n' + "x = 1\n" * 600
     long_function = f'"""."""\ndef f() -> None:  # tidy: long-function -- a table\n{LONG_BODY}'

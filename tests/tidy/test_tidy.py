@@ -12,6 +12,7 @@ from ackd import __version__
 from ackd.cli.main import ENTRY_POINTS
 from tests.support.paths import REPO
 from tests.tidy import checks
+from tests.tidy.architecture import section, unknown_steps
 from tests.tidy.class_names import class_names, class_names_needlessly_shared
 from tests.tidy.closed_core import ledger_is_closed
 from tests.tidy.dependence import circles, dependence, package_circles
@@ -26,7 +27,6 @@ from tests.tidy.sources import Source, read_sources
 from tests.tidy.verb_lists import verb_lists
 from tests.tidy.words import forbidden_words, tracked_files
 
-ARCHITECTURE_LINES_MAX = 150
 TOOLS = ("demo", "testing", "top", "torture")
 """Extras that bring `ackd-tools`."""
 Check = Callable[[Iterable[Source]], Iterator[str]]
@@ -135,9 +135,9 @@ def test_no_forbidden_words() -> None:
     assert not complaints, "\n".join(complaints)
 
 
-def test_architecture_stays_a_map() -> None:
-    lines = (REPO / "ARCHITECTURE.md").read_text().splitlines()
-    assert len(lines) <= ARCHITECTURE_LINES_MAX
+def test_the_walk_of_the_map_names_what_there_is(sources: list[Source]) -> None:
+    walk = section((REPO / "ARCHITECTURE.md").read_text(), "How a message goes")
+    assert list(unknown_steps(walk, sources)) == []
 
 
 def test_locks_name_no_index() -> None:

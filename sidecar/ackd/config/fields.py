@@ -68,6 +68,16 @@ class Spec:
         return bool(self.facts.get("secret"))
 
     @property
+    def live(self) -> bool:
+        """Whether an operator may change the value while sidecars run."""
+        return bool(self.facts.get("live"))
+
+    @property
+    def shared(self) -> bool:
+        """Whether all sidecars of a subscription must have the same value."""
+        return bool(self.facts.get("shared"))
+
+    @property
     def choices(self) -> tuple[str, ...]:
         """The allowed texts; empty if any text is allowed."""
         return tuple(self.facts.get("choices") or ())

@@ -18,31 +18,9 @@ from ackd.config.mistakes import Mistake, MistakesError, nearest, shown
 from ackd.config.reader import SettingsReader
 from ackd.config.subscription import SubscriptionSettings
 
-LIVE = (
-    "lease_ms",
-    "attempts_max",
-    "retry_delays_ms",
-    "retry_backoff_ms",
-    "retry_backoff_factor",
-    "retry_backoff_ms_max",
-    "message_ttl_ms",
-    "stuck_after_ms",
-    "stuck_min_age_ms",
-    "span_max",
-    "in_flight_max",
-    "rate_per_s",
-    "rate_burst",
-    "circuit_breaker_failures",
-    "circuit_breaker_share",
-    "circuit_breaker_window_ms",
-    "circuit_breaker_trial_ms",
-    "window_bytes_max",
-    "buffer_max",
-    "notes_bytes_max",
-)
-"""What decides nothing about which messages come, and can change between two messages."""
-
 _SPECS = {spec.name: spec for spec in specs(SubscriptionSettings)}
+LIVE = {name: spec for name, spec in _SPECS.items() if spec.live}
+"""What decides nothing about which messages come, and can change between two messages."""
 
 
 def overlaid(

@@ -37,6 +37,8 @@ lease_ms = "45s"
 * Sizes (`..._bytes...`) are integer bytes, or texts like `"64KiB"`, `"16MiB"`.
 * Paths may be relative to the folder of the file; in variables, to the working directory.
 * Secrets stand in files of their own (`..._file`), never in this one.
+* *live*: can be changed [while sidecars run](../guides/flow.md#change-settings-while-it-runs).
+  *shared*: all sidecars of a subscription must have the same; a difference shows in `/readyz`.
 * Variables: the key path in capitals with `__` between its parts, for example
   `ACKD_SUBSCRIPTIONS__ORDERS__LEASE_MS=45s`. Lists: `a,b` or `["a", "b"]`. Tables and whole
   sections: `{key = "value"}`. An unknown `ACKD_` variable is a mistake, but for `ACKD_TEST_...`
@@ -59,6 +61,7 @@ def page(adapters: Sequence[str]) -> str:
             for inner in specs(spec.section):
                 if inner.kind is FieldKind.SECTION and inner.section is not None:
                     lines += ["", f"## `[{name}.{inner.name}]`", ""]
+                    lines += ["All of it is *shared*.", ""] if inner.shared else []
                     lines += _section(inner.section, (spec.name, "<name>", inner.name))
     for adapter in adapters:
         path = ("brokers", "<name>", "options")
@@ -84,8 +87,19 @@ def _table(cls: type[Any], path: tuple[str, ...]) -> Iterator[str]:
     for spec in specs(cls):
         if spec.kind in (FieldKind.SECTION, FieldKind.SECTIONS, FieldKind.OPTIONS):
             continue
-        cells = (f"`{spec.name}`", _kind(spec), _default(spec), spec.allowed() or "", spec.doc)
+        cells = (
+            f"`{spec.name}`",
+            _kind(spec),
+            _default(spec),
+            spec.allowed() or "",
+            _meaning(spec),
+        )
         yield f"| {' | '.join(_cell(cell) for cell in cells)} |"
+
+
+def _meaning(spec: Spec) -> str:
+    marks = [word for word, holds in (("live", spec.live), ("shared", spec.shared)) if holds]
+    return f"{spec.doc} *{', '.join(marks)}*" if marks else spec.doc
 
 
 def _kind(spec: Spec) -> str:

@@ -42,21 +42,27 @@ class SubscriptionSettings:
             "Topics to consume; one that starts with `^` is a regular expression.",
             len_min=1,
             len_max=1000,
+            shared=True,
         )
     )
     group: str = setting(
-        "", "The broker's consumer group; default: the subscription's name.", len_max=255
+        "",
+        "The broker's consumer group; default: the subscription's name.",
+        len_max=255,
+        shared=True,
     )
     filter: str = setting(
         "",
         "Which messages the broker sends, if it can choose. RocketMQ: tags (`paid || due`), or "
         "`sql92:` and an expression on properties. Empty: all.",
         len_max=1_000,
+        shared=True,
     )
     mode: Mode = setting(
         "clustering",
         "`clustering`: the sidecars share the messages. `broadcast`: each sidecar gets every "
         "message and keeps its own progress in its store; it does not join the broker's group.",
+        shared=True,
     )
     broadcast_id: str = setting(
         "",
@@ -70,6 +76,7 @@ class SubscriptionSettings:
         "How long a lease lasts when the receive names no other time.",
         min=100,
         max=12 * HOUR_MS,
+        live=True,
     )
     lease_ms_max: int = setting(
         12 * HOUR_MS,
@@ -83,17 +90,21 @@ class SubscriptionSettings:
         "1: no retry.",
         min=1,
         max=10_000,
+        live=True,
+        shared=True,
     )
     ordering: Ordering = setting(
         "none",
         "What ackd delivers in order: messages with the same key, or all messages of a "
         "partition. Each message waits until the one before it is acked or a dead letter.",
+        shared=True,
     )
     on_partition_increase: OnPartitionIncrease = setting(
         "ignore",
         "When ackd delivers from partitions that are added to a topic: at once (`ignore`), or, "
         'with `ordering = "key"`, after all earlier messages of the older partitions are '
         "finished (`drain`).",
+        shared=True,
     )
     retry_delays_ms: tuple[int, ...] = setting(
         RETRY_DELAYS_MS,
@@ -103,18 +114,32 @@ class SubscriptionSettings:
         max=7 * DAY_MS,
         len_min=1,
         len_max=100,
+        live=True,
+        shared=True,
     )
     retry_backoff_ms: int = setting(
         0,
         "First delay of a formula that replaces `retry_delays_ms`; 0: no formula.",
         min=0,
         max=DAY_MS,
+        live=True,
+        shared=True,
     )
     retry_backoff_factor: float = setting(
-        2.0, "Each delay is this many times as long as the one before.", min=1.0, max=100.0
+        2.0,
+        "Each delay is this many times as long as the one before.",
+        min=1.0,
+        max=100.0,
+        live=True,
+        shared=True,
     )
     retry_backoff_ms_max: int = setting(
-        2 * HOUR_MS, "The longest delay of the formula.", min=1, max=7 * DAY_MS
+        2 * HOUR_MS,
+        "The longest delay of the formula.",
+        min=1,
+        max=7 * DAY_MS,
+        live=True,
+        shared=True,
     )
     message_ttl_ms: int = setting(
         0,
@@ -123,6 +148,8 @@ class SubscriptionSettings:
         "lease may end first. 0: no limit.",
         min=0,
         max=365 * DAY_MS,
+        live=True,
+        shared=True,
     )
     stuck_after_ms: int = setting(
         MINUTE_MS,
@@ -130,6 +157,8 @@ class SubscriptionSettings:
         "moves it to the retry topic. A live lease goes on there.",
         min=100,
         max=DAY_MS,
+        live=True,
+        shared=True,
     )
     stuck_min_age_ms: int = setting(
         10 * SECOND_MS,
@@ -137,6 +166,7 @@ class SubscriptionSettings:
         "this time, or after `lease_ms` if that is longer.",
         min=100,
         max=DAY_MS,
+        live=True,
     )
     span_max: int = setting(
         2000,
@@ -144,11 +174,13 @@ class SubscriptionSettings:
         "move to the retry topic earlier than `stuck_after_ms`.",
         min=1,
         max=10_000_000,
+        live=True,
     )
     retry_topic: bool = setting(
         True,
         "Whether stuck messages move to the group's retry topic, where a copy waits. If not, a "
         "message that never finishes holds up the progress of its partition.",
+        shared=True,
     )
     retry_topic_partitions: int = setting(
         4, "Partitions of the retry topic when ackd creates it.", min=1, max=1024
@@ -174,6 +206,7 @@ class SubscriptionSettings:
         len_max=249,
         pattern=r"[^\s^][^\s]*|",
         pattern_doc="a topic's name; no expression",
+        shared=True,
     )
     spill_bytes_max: int = setting(
         GIB,
@@ -183,13 +216,16 @@ class SubscriptionSettings:
         max=1024 * GIB,
     )
     start: Start = setting(
-        "latest", "Where a new group starts; a group with progress always resumes there."
+        "latest",
+        "Where a new group starts; a group with progress always resumes there.",
+        shared=True,
     )
     start_timestamp_ms: int | None = setting(
         None,
         'With `start = "timestamp"`: Unix time in ms, or in the file a date-time with an offset.',
         min=0,
         max=253_402_300_799_999,
+        shared=True,
     )
     payload: Payload = setting(
         "json",
@@ -200,6 +236,7 @@ class SubscriptionSettings:
         "accept",
         "What ackd does when somebody else commits in its group, say an operator's reset: goes "
         "on from there (`accept`), or undoes it (`refuse`).",
+        shared=True,
     )
     leave_without_store_ms: int | None = setting(
         None,
@@ -214,6 +251,8 @@ class SubscriptionSettings:
         "depends on how many partitions it owns, and is at least 1.",
         min=1,
         max=10_000_000,
+        live=True,
+        shared=True,
     )
     rate_per_s: float = setting(
         0.0,
@@ -221,6 +260,8 @@ class SubscriptionSettings:
         "too. 0: no bound.",
         min=0.0,
         max=1_000_000.0,
+        live=True,
+        shared=True,
     )
     rate_burst: int = setting(
         0,
@@ -228,6 +269,8 @@ class SubscriptionSettings:
         "second. It is at least what `rate_per_s` allows in 50 ms.",
         min=0,
         max=1_000_000,
+        live=True,
+        shared=True,
     )
     circuit_breaker_failures: int = setting(
         0,
@@ -235,6 +278,7 @@ class SubscriptionSettings:
         "ackd then delivers single messages only, until one is acked. 0: they never open it.",
         min=0,
         max=1_000_000,
+        live=True,
     )
     circuit_breaker_share: float = setting(
         0.0,
@@ -242,12 +286,14 @@ class SubscriptionSettings:
         "once there are ten outcomes; 0.8 is 80 %. 0: no share opens it.",
         min=0.0,
         max=1.0,
+        live=True,
     )
     circuit_breaker_window_ms: int = setting(
         MINUTE_MS,
         "The time over which `circuit_breaker_share` is computed.",
         min=SECOND_MS,
         max=HOUR_MS,
+        live=True,
     )
     circuit_breaker_trial_ms: int = setting(
         10 * SECOND_MS,
@@ -255,15 +301,21 @@ class SubscriptionSettings:
         "waits grow to ten times as long.",
         min=100,
         max=HOUR_MS,
+        live=True,
     )
     window_bytes_max: int = setting(
         64 * MIB,
         "Most bytes of message bodies in this sidecar's memory; beyond it ackd pauses fetching.",
         min=MIB,
         max=64 * GIB,
+        live=True,
     )
     buffer_max: int = setting(
-        10_000, "Most messages that ackd fetches ahead of delivery.", min=1, max=1_000_000
+        10_000,
+        "Most messages that ackd fetches ahead of delivery.",
+        min=1,
+        max=1_000_000,
+        live=True,
     )
     notes_bytes_max: int = setting(
         MIB,
@@ -271,6 +323,7 @@ class SubscriptionSettings:
         "partition; beyond it, or beyond 4,096 messages, the oldest are dropped.",
         min=64 * KIB,
         max=GIB,
+        live=True,
     )
     commit_interval_ms: int = setting(
         SECOND_MS,
@@ -285,7 +338,9 @@ class SubscriptionSettings:
         pattern=r"[A-Za-z0-9._-]{1,249}",
         pattern_doc="1 to 249 letters, digits, `.`, `_` or `-`",
     )
-    dedup: DedupSettings = computed(DedupSettings, about("Repeats by deduplication key."))
+    dedup: DedupSettings = computed(
+        DedupSettings, about("Repeats by deduplication key.", shared=True)
+    )
     push: PushSettings = computed(PushSettings, about("Calling the application."))
 
 

@@ -181,7 +181,7 @@ class Metrics:
         )
         self.settings_differ = self._made.gauge(
             "ackd_settings_differ",
-            "Live sidecars of the subscription with other semantic settings. Alert on it.",
+            "Live sidecars of the subscription with other values of shared settings. Alert on it.",
             (of,),
         )
         self.takeovers = self._made.counter(

@@ -3,10 +3,11 @@
 import msgspec
 import pytest
 
+from ackd.config.fields import FieldKind, Spec, Unit, specs
 from ackd.config.live_settings import LIVE, overlaid, pointer, usable
 from ackd.config.mistakes import MistakesError
 from ackd.config.subscription import SubscriptionSettings
-from ackd.http.handlers.control import SettingsPatch
+from ackd.http.handlers.control import SettingsPatch, changed
 
 FILE = SubscriptionSettings(topics=("t",), lease_ms=40_000, lease_ms_max=60_000)
 
@@ -49,6 +50,34 @@ def test_what_is_not_right_here_is_left_out() -> None:
     assert usable(FILE, changes) == {"attempts_max": 3}
 
 
-def test_the_document_names_what_can_be_changed() -> None:
-    named = {each.name for each in msgspec.structs.fields(SettingsPatch)}
-    assert named == set(LIVE)
+def test_the_document_takes_what_the_file_takes() -> None:
+    """Each live setting's default, bare and with its unit; null; and no other name."""
+    assert {each.name for each in msgspec.structs.fields(SettingsPatch)} == set(LIVE)
+    kept = {name: spec.default() for name, spec in LIVE.items()}
+    plain = msgspec.json.decode(msgspec.json.encode(kept))
+    shown = {name: _shown(spec) for name, spec in LIVE.items()}
+    for body in (plain, shown, dict.fromkeys(LIVE)):
+        msgspec.convert(body, SettingsPatch)
+        overlaid(FILE, body)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"topics": ["u"]}, SettingsPatch)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"attempts_max": "3"}, SettingsPatch)
+
+
+def _shown(spec: Spec) -> object:
+    """The default with its unit; what has none as it is."""
+    value = spec.default()
+    if spec.unit is Unit.NONE:
+        return value
+    return [spec.text(each) for each in value] if spec.item else spec.text(value)
+
+
+def test_a_setting_of_any_plain_kind_may_be_made_live() -> None:
+    """A new formula has a setting of a kind, perhaps, that no live one has today."""
+    plain = {FieldKind.INT, FieldKind.FLOAT, FieldKind.BOOL, FieldKind.TEXT, FieldKind.LIST}
+    settings = [spec for spec in specs(SubscriptionSettings) if spec.kind in plain]
+    assert {spec.kind for spec in settings} == plain
+    patch = msgspec.defstruct("Patch", [changed(spec) for spec in settings])
+    values = {spec.name: FILE.topics if spec.required else spec.default() for spec in settings}
+    msgspec.convert(values, patch)

@@ -7,7 +7,7 @@ import pytest
 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.cluster.members import MemberNote, read_note, write_note
-from ackd.engine.cluster.settings_drift import SEMANTIC, SettingsDrift, settings_marks
+from ackd.engine.cluster.settings_drift import SHARED, SettingsDrift, settings_marks
 
 BASE = SubscriptionSettings(topics=("a", "b"))
 
@@ -31,8 +31,8 @@ OWN = {
 
 def test_every_setting_of_a_subscription_is_on_one_side() -> None:
     """Who adds a setting decides whether all sidecars have to agree on it."""
-    assert {each.name for each in fields(SubscriptionSettings)} == OWN | set(SEMANTIC)
-    assert not OWN & set(SEMANTIC)
+    assert {each.name for each in fields(SubscriptionSettings)} == OWN | set(SHARED)
+    assert not OWN & set(SHARED)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ last heartbeat arrived late).
 
 
 class MemberNote(msgspec.Struct, omit_defaults=True):
-    """What a sidecar writes about itself. `settings`: hashes of its semantic settings (`drift`).
+    """What a sidecar writes about itself. `settings`: hashes of its shared settings (`drift`).
 
     `run`: the server run to which it has replayed (R10); `left`: it has stopped cleanly, and others
     may take at once what it owned. `handed`: records that it gave away and that no sidecar owns

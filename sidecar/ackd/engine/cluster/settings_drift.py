@@ -1,6 +1,6 @@
 """Compare settings that all sidecars of a subscription should share, and tell where they differ.
 
-Each heartbeat carries a hash of every *semantic* setting, so that a difference can be named without
+Each heartbeat carries a hash of every *shared* setting, so that a difference can be named without
 showing a value, and sidecars of different versions compare the settings that both know. Differences
 appear in the log, in readiness and as a metric; all go on serving, as a rolling update needs it. A
 live change counts as agreed, whatever the files say.
@@ -12,40 +12,18 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 
+from ackd.config.fields import specs
 from ackd.config.subscription import SubscriptionSettings
 
 LOG = logging.getLogger("ackd.engine")
 
-SEMANTIC = (
-    "topics",
-    "group",
-    "ordering",
-    "filter",
-    "mode",
-    "attempts_max",
-    "rate_per_s",
-    "rate_burst",
-    "external_commit",
-    "dedup",
-    "retry_delays_ms",
-    "retry_backoff_ms",
-    "retry_backoff_factor",
-    "retry_backoff_ms_max",
-    "message_ttl_ms",
-    "stuck_after_ms",
-    "retry_topic",
-    "dead_letter_topic",
-    "on_partition_increase",
-    "in_flight_max",
-    "start",
-    "start_timestamp_ms",
-)
+SHARED = tuple(spec.name for spec in specs(SubscriptionSettings) if spec.shared)
 """They decide which messages come, in which group, how fast, and where failed messages go."""
 
 
 def settings_marks(name: str, settings: SubscriptionSettings) -> dict[str, str]:
-    """Hash each semantic setting of the subscription `name`."""
-    values: dict[str, object] = {each: getattr(settings, each) for each in SEMANTIC}
+    """Hash each shared setting of the subscription `name`."""
+    values: dict[str, object] = {each: getattr(settings, each) for each in SHARED}
     values["topics"] = sorted(settings.topics)
     values["group"] = settings.group or name
     return {

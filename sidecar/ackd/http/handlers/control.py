@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from ackd.api.control import CancelTo, Scope
 from ackd.api.messages import SubscriptionView
-from ackd.config.live_settings import pointer
+from ackd.config.fields import FieldKind, Spec, Unit
+from ackd.config.live_settings import LIVE, pointer
 from ackd.config.mistakes import MistakesError
 from ackd.core.ids import message_id
 from ackd.errors import BadBodyError, NotFoundError
@@ -48,37 +49,36 @@ class ResumeBody(Struct, forbid_unknown_fields=True, frozen=True):
     scope: ScopeField = "group"
 
 
-Number = int | None | UnsetType
-Duration = int | str | None | UnsetType
+_TYPES: dict[FieldKind, Any] = {
+    FieldKind.INT: int,
+    FieldKind.FLOAT: float,
+    FieldKind.BOOL: bool,
+    FieldKind.TEXT: str,
+}
+_WITH_UNIT: Any = int | str
+_LIST: Any = list
+_PATCH_DOC = """\
+Settings to change at every sidecar; null takes a change back. Kinds and bounds are those of the
+file (`docs/reference/configuration.md`).
+
+Open leases keep their deadlines: a new `lease_ms` counts from the next grant or extend on."""
 
 
-class SettingsPatch(Struct, forbid_unknown_fields=True, frozen=True):
-    """Settings to change at every sidecar; null takes a change back. Kinds and bounds are those of
-    the file (`docs/reference/configuration.md`).
+def changed(spec: Spec) -> tuple[str, Any, UnsetType]:
+    """Describe a live setting as a member of the request, with the types that the file takes."""
+    value = _TYPES[spec.item or spec.kind] if spec.unit is Unit.NONE else _WITH_UNIT
+    value = _LIST[value] if spec.kind is FieldKind.LIST else value
+    return spec.name, Annotated[value | None, Meta(description=spec.doc)] | UnsetType, UNSET
 
-    Open leases keep their deadlines: a new `lease_ms` counts from the next grant or extend on.
-    """
 
-    lease_ms: Duration = UNSET
-    attempts_max: Number = UNSET
-    retry_delays_ms: list[int | str] | UnsetType | None = UNSET
-    retry_backoff_ms: Duration = UNSET
-    retry_backoff_factor: float | UnsetType | None = UNSET
-    retry_backoff_ms_max: Duration = UNSET
-    message_ttl_ms: Duration = UNSET
-    stuck_after_ms: Duration = UNSET
-    stuck_min_age_ms: Duration = UNSET
-    span_max: Number = UNSET
-    in_flight_max: Number = UNSET
-    rate_per_s: float | UnsetType | None = UNSET
-    rate_burst: Number = UNSET
-    circuit_breaker_failures: Number = UNSET
-    circuit_breaker_share: float | UnsetType | None = UNSET
-    circuit_breaker_window_ms: Duration = UNSET
-    circuit_breaker_trial_ms: Duration = UNSET
-    window_bytes_max: Duration = UNSET
-    buffer_max: Number = UNSET
-    notes_bytes_max: Duration = UNSET
+SettingsPatch = defstruct(
+    "SettingsPatch",
+    [changed(spec) for spec in LIVE.values()],
+    namespace={"__doc__": _PATCH_DOC},
+    forbid_unknown_fields=True,
+    frozen=True,
+)
+"""Documents the request; `overlaid` reads it, as it names every mistake."""
 
 
 class CancelBody(Struct, forbid_unknown_fields=True, frozen=True):
