@@ -51,7 +51,8 @@ def said(letter: DeadView) -> tuple[str, str, str]:
 async def test_settles_that_are_told_to_the_other_one(shop: Shop) -> None:
     owner, other, message = await pair(shop)
     text = "no disk: " + "ä" * ERROR_BYTES_MAX
-    await other.settle(message, SettleVerb.RETRY, delay_ms=1, reason=text)
+    result = await other.settle(message, SettleVerb.RETRY, delay_ms=1, reason=text)
+    assert result.status == "retrying", result
     again = await owner.one(lease_ms=60_000)
     assert (again.id, again.attempt) == (message.id, 2)
     assert (await other.settle(again, SettleVerb.DEAD, reason="no shop")).status == "dead"
