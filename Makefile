@@ -156,7 +156,7 @@ lock: .venv/.dev ## refresh requirements/*.lock from pyproject.toml; ARGS=--upgr
 	  $(BIN)/uv pip compile -q $(LOCK_BASE) --group $$group -o requirements/$$group.lock; done
 
 LOCK_BASE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
-IMAGE_EXTRAS := --extra inject --extra kafka --extra local --extra pulsar --extra rocketmq --extra uvloop
+IMAGE_EXTRAS := --extra inject --extra kafka --extra local --extra msk --extra pulsar --extra rocketmq --extra uvloop
 LOCK_FLAGS := $(LOCK_BASE) $(IMAGE_EXTRAS) --extra top --no-emit-package ackd --no-emit-package ackd-tools
 
 .PHONY: clean

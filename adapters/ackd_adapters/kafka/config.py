@@ -1,7 +1,7 @@
 """The options of a Kafka connection, and the librdkafka properties made from them.
 
-Passwords are read from files when a client is made. They are only in that client's property table:
-in no option, no `repr` and no log line.
+Passwords and secrets are read from files when a client is made. They are only in that client's
+property table: in no option, no `repr` and no log line.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ackd.errors import ConfigError
 from ackd.hidden import HIDDEN
 from ackd.options import about, setting
 from ackd.ports import ConsumerSpec
+from ackd_adapters.kafka.msk import signer_installed, token_callback
 from ackd_adapters.kafka.names import is_pattern
 
 KIB = 1024
@@ -24,7 +25,7 @@ MIB = 1024 * KIB
 CLIENT_LOG = logging.getLogger("ackd.kafka.client")
 
 SecurityProtocol = Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
-SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"]
 GroupProtocol = Literal["classic", "consumer"]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 Properties = dict[str, object]
@@ -41,11 +42,25 @@ OWNED = frozenset(
     on_commit on_delivery opaque partition.assignment.strategy partitioner partitioner_cb
     plugin.library.paths queue.buffering.max.kbytes queue.buffering.max.messages
     queued.max.messages.kbytes queued.min.messages rebalance_cb request.required.acks retries
-    sasl.mechanism sasl.mechanisms sasl.password sasl.username security.protocol
+    sasl.mechanism sasl.mechanisms sasl.oauthbearer.client.id sasl.oauthbearer.client.secret
+    sasl.oauthbearer.method sasl.oauthbearer.scope sasl.oauthbearer.token.endpoint.url
+    sasl.password sasl.username security.protocol
     ssl.ca.location ssl.certificate.location ssl.key.location ssl.key.password ssl.key.pem
     ssl.keystore.password stats_cb throttle_cb topic.blacklist
     topic.metadata.refresh.interval.ms transactional.id""".split()  # noqa: SIM905  one a line is 50
 )
+OAUTHBEARER: SaslMechanism = "OAUTHBEARER"
+MSK_IAM: SaslMechanism = "AWS_MSK_IAM"
+PASSWORD = ("sasl_username", "sasl_password_file")
+# What each kind of login needs; the others need a password.
+SASL_NEEDS: Mapping[SaslMechanism, tuple[str, ...]] = {
+    OAUTHBEARER: (
+        "sasl_oauth_token_url",
+        "sasl_oauth_client_id",
+        "sasl_oauth_client_secret_file",
+    ),
+    MSK_IAM: ("sasl_aws_region",),
+}
 # Under KIP-848 the broker decides these; librdkafka refuses them.
 CLASSIC_ONLY = ("session.timeout.ms", "heartbeat.interval.ms")
 
@@ -61,13 +76,43 @@ class KafkaOptions:
         "ackd", "How this client names itself to the broker.", len_min=1, len_max=200
     )
     security_protocol: SecurityProtocol = setting(
-        "plaintext", "Whether connections use TLS (`ssl`), a password (`sasl_`), or both."
+        "plaintext", "Whether connections use TLS (`ssl`), a login (`sasl_`), or both."
     )
     sasl_mechanism: SaslMechanism = setting(
-        "SCRAM-SHA-512", "With `sasl_plaintext` and `sasl_ssl`: how the client proves its password."
+        "SCRAM-SHA-512",
+        "With `sasl_plaintext` and `sasl_ssl`: how the client logs in. `OAUTHBEARER` gets its "
+        "tokens from an OpenID provider (client credentials), `AWS_MSK_IAM` signs them with the "
+        "pod's or machine's AWS credentials (extra `msk`); the others prove a password.",
     )
-    sasl_username: str | None = setting(None, "With `sasl_plaintext` and `sasl_ssl`: user name.")
+    sasl_username: str | None = setting(None, "With a password: user name.")
     sasl_password_file: Path | None = setting(None, "File with the password (its first line).")
+    sasl_oauth_token_url: str | None = setting(
+        None,
+        "With `OAUTHBEARER`: where the provider gives tokens, `https://` or `http://`.",
+        pattern=r"https?://[^\s@]+",
+        pattern_doc="`https://` or `http://` with a host, without user and password",
+    )
+    sasl_oauth_client_id: str | None = setting(
+        None, "With `OAUTHBEARER`: the client's name at the provider."
+    )
+    sasl_oauth_client_secret_file: Path | None = setting(
+        None, "With `OAUTHBEARER`: file with the client's secret (its first line)."
+    )
+    sasl_oauth_scope: str | None = setting(
+        None, "With `OAUTHBEARER`: the scopes to ask for, separated by spaces."
+    )
+    sasl_oauth_ca_file: Path | None = setting(
+        None, "Certificate authorities to trust for the provider (PEM); default: the system's."
+    )
+    sasl_aws_region: str | None = setting(
+        None,
+        "With `AWS_MSK_IAM`: the cluster's region.",
+        pattern=r"[a-z0-9-]+",
+        pattern_doc="a region, as `eu-central-1`",
+    )
+    sasl_aws_role_arn: str | None = setting(
+        None, "With `AWS_MSK_IAM`: a role to assume, if not that of the credentials."
+    )
     tls_ca_file: Path | None = setting(
         None, "Certificate authorities to trust (PEM); default: the system's."
     )
@@ -147,11 +192,7 @@ def check(options: KafkaOptions) -> None:
     text.
     """
     wrong = [f"properties: {key} is set by ackd itself" for key in _owned(options.properties)]
-    sasl = options.security_protocol.startswith("sasl_")
-    if sasl and (options.sasl_username is None or options.sasl_password_file is None):
-        wrong.append(
-            f"{options.security_protocol} needs sasl_username and sasl_password_file",
-        )
+    wrong += _sasl_mistakes(options)
     if (options.tls_cert_file is None) != (options.tls_key_file is None):
         wrong.append("tls_cert_file and tls_key_file go together")
     if options.group_protocol == "consumer":
@@ -162,6 +203,26 @@ def check(options: KafkaOptions) -> None:
         ]
     if wrong:
         raise ConfigError("; ".join(wrong))
+
+
+def _sasl_mistakes(options: KafkaOptions) -> list[str]:
+    """What a login lacks, and what is set for another kind of login."""
+    mechanism = options.sasl_mechanism
+    if not options.security_protocol.startswith("sasl_"):
+        return []
+    needed = SASL_NEEDS.get(mechanism, PASSWORD)
+    lacking = [name for name in needed if getattr(options, name) is None]
+    wrong = []
+    if lacking:
+        wrong.append(
+            f"{options.security_protocol} with {mechanism} needs {' and '.join(lacking)}",
+        )
+    if mechanism == MSK_IAM:
+        if options.security_protocol != "sasl_ssl":
+            wrong.append(f"{mechanism} needs security_protocol = sasl_ssl")
+        if not signer_installed():
+            wrong.append(f"{mechanism} needs the package of the extra `msk`: ackd[msk]")
+    return wrong
 
 
 def check_files(options: KafkaOptions) -> None:
@@ -201,6 +262,8 @@ def secret_files(options: KafkaOptions) -> list[Path]:
     """The files that must exist before a client is made."""
     files = (
         options.sasl_password_file,
+        options.sasl_oauth_client_secret_file,
+        options.sasl_oauth_ca_file,
         options.tls_ca_file,
         options.tls_cert_file,
         options.tls_key_file,
@@ -233,10 +296,8 @@ def common(options: KafkaOptions) -> Properties:
         "topic.metadata.refresh.interval.ms": options.topics_refresh_ms,
         "log.connection.close": False,
     }
-    if options.security_protocol.startswith("sasl_") and options.sasl_password_file is not None:
-        made["sasl.mechanism"] = options.sasl_mechanism
-        made["sasl.username"] = options.sasl_username
-        made["sasl.password"] = _first_line(options.sasl_password_file)
+    if options.security_protocol.startswith("sasl_"):
+        made |= _sasl(options)
     if options.tls_ca_file is not None:
         made["ssl.ca.location"] = str(options.tls_ca_file)
     if options.tls_cert_file is not None and options.tls_key_file is not None:
@@ -245,6 +306,31 @@ def common(options: KafkaOptions) -> Properties:
     if options.tls_key_password_file is not None:
         made["ssl.key.password"] = _first_line(options.tls_key_password_file)
     return made | dict(options.properties)
+
+
+def _sasl(options: KafkaOptions) -> Properties:
+    """Properties of a login. librdkafka gets the tokens of a provider by itself (KIP-768), and asks
+    ackd for those that AWS's credentials sign.
+    """
+    if options.sasl_mechanism == MSK_IAM and options.sasl_aws_region is not None:
+        callback = token_callback(options.sasl_aws_region, options.sasl_aws_role_arn)
+        return {"sasl.mechanism": OAUTHBEARER, "oauth_cb": callback}
+    made: Properties = {"sasl.mechanism": options.sasl_mechanism}
+    if options.sasl_mechanism != OAUTHBEARER:
+        made["sasl.username"] = options.sasl_username
+        if options.sasl_password_file is not None:
+            made["sasl.password"] = _first_line(options.sasl_password_file)
+        return made
+    made["sasl.oauthbearer.method"] = "oidc"
+    made["sasl.oauthbearer.token.endpoint.url"] = options.sasl_oauth_token_url
+    made["sasl.oauthbearer.client.id"] = options.sasl_oauth_client_id
+    if options.sasl_oauth_client_secret_file is not None:
+        made["sasl.oauthbearer.client.secret"] = _first_line(options.sasl_oauth_client_secret_file)
+    if options.sasl_oauth_scope is not None:
+        made["sasl.oauthbearer.scope"] = options.sasl_oauth_scope
+    if options.sasl_oauth_ca_file is not None:
+        made["https.ca.location"] = str(options.sasl_oauth_ca_file)
+    return made
 
 
 def _consumer(options: KafkaOptions, spec: ConsumerSpec) -> Properties:

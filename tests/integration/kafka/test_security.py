@@ -266,7 +266,7 @@ def test_every_mistake_in_the_options_is_told_at_once(tmp_path: Path) -> None:
             ),
         )
     for part in (
-        "needs sasl_username",
+        "needs sasl_username and sasl_password_file",
         "go together",
         "enable.auto.commit",
         "session.timeout.ms",

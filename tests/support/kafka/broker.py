@@ -28,6 +28,7 @@ from tests.support.started import Started
 from tests.support.wait import wait_until
 
 START_TIMEOUT_S = 240.0
+ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 
 class KafkaNode:
@@ -222,7 +223,10 @@ class Kafka(Started):
                 )
             )
             archive = f"-XX:SharedArchiveFile={installation.archive}"
-            argv = installation.java(heap_mb=self.options.heap_mb, extra=[archive])
+            extra = [archive]
+            if self.options.issuer:
+                extra.append(f"-D{ALLOWED_URLS}={self.options.issuer}/jwks")
+            argv = installation.java(heap_mb=self.options.heap_mb, extra=extra)
             process = Process([*argv, "kafka.Kafka", properties], log_path=home / "broker.log")
             node = KafkaNode(number, process, ports[number], proxy)
             node.secure = secure

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.certs import Certs
+from tests.support.oidc import AUDIENCE
 
 USER = "ackd"
 TLS_USER = "ackd-client"
@@ -20,15 +21,17 @@ class KafkaOptions:
     `fast_groups` shortens the group protocol's intervals (sessions of 3 s), which makes most tests
     quick; without it no group setting is written at all, as on a broker with default time-outs.
     `proxied` puts a proxy before every broker. `security` adds TLS and SASL listeners and an
-    authorizer that lets anonymous clients do everything and others what `Kafka.allow` says. `host`:
-    an address of this machine where clients reach all brokers, if they are not on it.
-    `properties` come last and win.
+    authorizer that lets anonymous clients do everything and others what `Kafka.allow` says; with
+    `issuer`, the address of an OpenID provider, the listeners take its tokens, too. `host`: an
+    address of this machine where clients reach all brokers, if they are not on it. `properties`
+    come last and win.
     """
 
     nodes: int = 1
     fast_groups: bool = True
     proxied: bool = False
     security: bool = False
+    issuer: str = ""
     heap_mb: int = 384
     host: str = "127.0.0.1"
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -76,6 +79,8 @@ def server_properties(
         lines |= _fast_groups()
     if secure is not None:
         lines |= _security(secure[1])
+    if options.issuer:
+        lines |= _tokens(options.issuer)
     lines |= options.properties
     return "".join(f"{key}={value}\n" for key, value in lines.items())
 
@@ -152,6 +157,23 @@ def _security(certs: Certs) -> dict[str, str]:
                 f"{_JAAS}.scram.ScramLoginModule required;"
             )
         lines[f"listener.name.{listener}.plain.sasl.jaas.config"] = plain
+    return lines
+
+
+def _tokens(issuer: str) -> dict[str, str]:
+    """Logins by tokens of this provider, proven anew every three seconds (KIP-368)."""
+    handler = f"{_JAAS}.oauthbearer.OAuthBearerValidatorCallbackHandler"
+    lines = {"sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER"}
+    for listener in ("sasltls", "saslplain"):
+        prefix = f"listener.name.{listener}.oauthbearer"
+        lines |= {
+            f"{prefix}.sasl.jaas.config": f"{_JAAS}.oauthbearer.OAuthBearerLoginModule required;",
+            f"{prefix}.sasl.server.callback.handler.class": handler,
+            f"{prefix}.sasl.oauthbearer.jwks.endpoint.url": f"{issuer}/jwks",
+            f"{prefix}.sasl.oauthbearer.expected.audience": AUDIENCE,
+            f"{prefix}.sasl.oauthbearer.expected.issuer": issuer,
+            f"{prefix}.connections.max.reauth.ms": "3000",
+        }
     return lines
 
 

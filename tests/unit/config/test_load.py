@@ -236,7 +236,8 @@ def test_an_adapters_own_rules_are_part_of_the_report() -> None:
         'security_protocol = "sasl_ssl"\n[subscriptions.s]\ntopics = ["t"]\nlease = 1'
     )
     assert len(lines) == 2
-    assert lines[0].startswith("ackd.toml:3:1: brokers.k.options: sasl_ssl needs sasl_username")
+    login = "sasl_ssl with SCRAM-SHA-512 needs sasl_username and sasl_password_file"
+    assert lines[0].startswith(f"ackd.toml:3:1: brokers.k.options: {login}")
     assert lines[1].startswith("ackd.toml:8:1: subscriptions.s.lease: unknown key")
 
 
