@@ -91,7 +91,7 @@ def test_i6_a_thousand_keys_keep_their_order_under_kills_and_rebalances(
 ) -> None:
     verdict = run(at_kafka, folder, "order-kafka", KEYS, sidecars=2)
     assert_kept(verdict, seed=SEED)
-    assert verdict.chains > KEYS * 0.95
+    assert verdict.ordering_keys > KEYS * 0.95
     assert verdict.delivered >= 10 * KEYS
     assert verdict.redelivered > KEYS / 10
     assert copies(at_kafka) > 20, "keys were blocked"
@@ -100,7 +100,7 @@ def test_i6_a_thousand_keys_keep_their_order_under_kills_and_rebalances(
 def test_i6_on_the_local_queue_with_its_own_store(folder: Path) -> None:
     verdict = run(LocalQueue(folder), folder, "order-local", 100, sidecars=1, store="embedded")
     assert_kept(verdict, seed=SEED)
-    assert verdict.chains > 90
+    assert verdict.ordering_keys > 90
 
 
 def test_an_order_that_nobody_keeps_is_found_out(folder: Path) -> None:

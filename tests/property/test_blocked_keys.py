@@ -75,7 +75,7 @@ class Body:
         return 10
 
 
-def place_of(body: Body) -> OrderPosition:
+def position_of(body: Body) -> OrderPosition:
     if body.origin < 0:
         return OrderPosition(key_of(body.offset), body.offset)
     return OrderPosition(("origin", key_of(body.origin)), body.origin, origin_record=body)
@@ -128,7 +128,7 @@ class Side:
         snapshot = decide.open_record(self.record, request, now_ms * 1000, "run", created=False)
         retry_copies = self.number == 1
         rules = None if retry_copies else RULES
-        self.ledger = Ledger(rules, copies=retry_copies, place_of=place_of)
+        self.ledger = Ledger(rules, copies=retry_copies, position_of=position_of)
         self.copies, self.claims, self.closes = [], [], []
         self.ledger.opened(snapshot, now_ms)
         self.session += 1
@@ -305,7 +305,7 @@ class Story:
         claim = ClaimOrigin(body.origin, body.generation, rollback_epoch, CopyRef(1, offset))
         result = self.origin.one(self.now_ms, claim)
         first = result.blocked_by
-        if result.outcome is Outcome.BEHIND and first.copy and side.ledger.over(first.copy.offset):
+        if result.outcome is Outcome.BLOCKED and first.copy and side.ledger.over(first.copy.offset):
             self.origin.one(self.now_ms, CloseOrigin(first.offset, finished=first.copy))
             result = self.origin.one(self.now_ms, claim)
         if result.outcome is Outcome.CLAIMED:

@@ -13,26 +13,26 @@ from hypothesis.stateful import invariant, precondition, rule
 from ackd.core.ledger.entry import EntryStatus
 from ackd.core.ledger.order import OrderPosition
 from tests.property.test_owner_and_record import END, LEASE_MS, OwnerMachine
-from tests.unit.core.playbook import Letter, PlaceOf, forgets, leases, opens
+from tests.unit.core.playbook import Letter, PositionOf, forgets, leases, opens
 
 KEYS = 3
 
 
 class OrderedMachine(OwnerMachine):
-    """`chains`: how many keys there are; offsets that 4 divides have none if there are several."""
+    """`keys`: how many there are; offsets that 4 divides have none if there are several."""
 
-    chains = KEYS
+    keys = KEYS
     rounds = END
 
-    def order(self) -> PlaceOf:
+    def order(self) -> PositionOf:
         return self.place
 
     def place(self, letter: Letter) -> OrderPosition | None:
-        return self.place_of(letter.offset)
+        return self.position_of(letter.offset)
 
-    def place_of(self, offset: int) -> OrderPosition | None:
-        loose = self.chains > 1 and offset % 4 == 0
-        return None if loose else OrderPosition(offset % self.chains, offset)
+    def position_of(self, offset: int) -> OrderPosition | None:
+        loose = self.keys > 1 and offset % 4 == 0
+        return None if loose else OrderPosition(offset % self.keys, offset)
 
     @rule(most=st.integers(1, 6))
     @precondition(lambda self: not self.blind)
@@ -41,14 +41,14 @@ class OrderedMachine(OwnerMachine):
         self.play >> leases(most, lease_ms=LEASE_MS)
         given = self.play.last
         assert isinstance(given, list)
-        chains = [place[0] for offset in given if (place := self.place_of(offset)) is not None]
-        assert len(chains) == len(set(chains)), "two of one key in one answer"
+        keys = [at[0] for offset in given if (at := self.position_of(offset)) is not None]
+        assert len(keys) == len(set(keys)), "two of one key in one answer"
         for offset in given:
-            earlier = {o for o in before if o < offset and self.same_chain(o, offset)}
+            earlier = {o for o in before if o < offset and self.same_key(o, offset)}
             assert not earlier, f"{offset} was handed out before {earlier}"
 
-    def same_chain(self, one: int, other: int) -> bool:
-        first, second = self.place_of(one), self.place_of(other)
+    def same_key(self, one: int, other: int) -> bool:
+        first, second = self.position_of(one), self.position_of(other)
         return first is not None and second is not None and first[0] == second[0]
 
     @rule()
@@ -64,7 +64,7 @@ class OrderedMachine(OwnerMachine):
 
     @invariant()
     def only_who_may_go_is_ready(self) -> None:
-        """Whatever is first of its chain, here and ready can be handed out: nothing starves."""
+        """Whatever is first of its key, here and ready can be handed out: nothing starves."""
         ledger = self.play.owner.ledger
         order = ledger.order
         if self.blind or order is None or ledger.position < END:
@@ -78,9 +78,9 @@ class OrderedMachine(OwnerMachine):
 
 
 class PartitionMachine(OrderedMachine):
-    """One chain for all."""
+    """One key for all."""
 
-    chains = 1
+    keys = 1
 
 
 OrderedMachine.TestCase.settings = settings(max_examples=80)

@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ackd.core.ledger.entry import EntryStatus
 from ackd.core.record.transitions import Phase, Verb
 from tests.unit.core.playbook import (
-    PlaceOf,
     Play,
+    PositionOf,
     brings,
     end_at,
     fetches,
@@ -50,12 +50,12 @@ class OwnerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.play = Play(place_of=self.order())
+        self.play = Play(position_of=self.order())
         self.log: list[int] = []
         self.finished: set[int] = set()
         self.blind = False
 
-    def order(self) -> PlaceOf | None:
+    def order(self) -> PositionOf | None:
         """What the ledger keeps in order."""
         return None
 

@@ -101,7 +101,7 @@ TABLE: Final[dict[str, Inside]] = {
         "ackd.core.ledger.entries", "Entries.uncount", _counts_on
     ),
     "a receive gets from here and from there": Inside(
-        "ackd.engine.delivery.dispatcher", "Dispatcher.bring", _both
+        "ackd.engine.delivery.waits_elsewhere", "WaitsElsewhere.bring", _both
     ),
     "requests of a closed link wait on": Inside(
         "ackd.engine.peers.owning", "PeerOffers.closed", _counts_on

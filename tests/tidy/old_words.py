@@ -31,7 +31,9 @@ OLD_WORDS = {
 }
 """Word, as a part of a name -> what it is now."""
 VAGUE_WORDS = {
+    r"(?<!left_)behind": "`waiting` if it counts, `blocked_by`, `unread`: what it is",
     r"business_keys?": "`deduplication_key`, `dedup`",
+    r"(?<!cert_)chains?": "ordering key, `key`",
     r"desks?": "`Api`, by what is asked",
     r"filling": "window pressure, `pressure`",
     r"gates?": "`call_limit`, `pause_unhealthy`, circuit breaker",
@@ -39,6 +41,7 @@ VAGUE_WORDS = {
     r"held_ends?": "`stable_offset_lag`",
     r"intern(?:ed)?": "`assign`: a message id gets a place",
     r"landed": "`on_reply`",
+    r"place_of": "`position_of` in the order; elsewhere what the place is",
     r"presence": "heartbeat, `membership`",
     r"pushes": "`push_manager`",
     r"stir(?:red|s)?": "`wake_if_idle`",

@@ -206,7 +206,7 @@ class PulsarConsumer:
         for partition, position in positions.items():
             self._positions.commit(partition, position)
             consumer = self._member.holding(partition)
-            at = self._positions.behind(partition, position.offset)
+            at = self._positions.ackable(partition, position.offset)
             if consumer is None or at is None:
                 continue
             with contextlib.suppress(pulsar.PulsarException, RuntimeError):

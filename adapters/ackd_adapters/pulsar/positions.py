@@ -99,7 +99,7 @@ class Positions:
         """Drop the cache: another sidecar may have committed meanwhile."""
         self._last.pop(partition, None)
 
-    def behind(self, partition: TopicPartition, offset: int) -> Position | None:
+    def ackable(self, partition: TopicPartition, offset: int) -> Position | None:
         """Up to where the cursor may be acked: the last whole entry below an offset, but never the
         log's last message. So a ledger stays until the table knows its final length.
         """

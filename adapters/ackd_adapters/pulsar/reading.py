@@ -127,12 +127,12 @@ class Reading:
         """
         part = self.partition.partition if self._logs.partitioned(self.partition.topic) else -1
         if start.batch:
-            behind = pulsar.MessageId(part, start.ledger, start.entry, start.batch - 1)
+            before = pulsar.MessageId(part, start.ledger, start.entry, start.batch - 1)
         else:
-            behind = pulsar.MessageId(part, start.ledger, start.entry - 1, -1)
+            before = pulsar.MessageId(part, start.ledger, start.entry - 1, -1)
         return self._connection.client.create_reader(
             "persistent://" + self._logs.full_name(self.partition),
-            behind,
+            before,
             receiver_queue_size=self._connection.options.receiver_queue,
             reader_name="ackd",
         )

@@ -118,10 +118,10 @@ class RocketMQBroker:
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[PublishResult]:
         """Sends messages of one key one after the other, the rest in parallel."""
-        chains: dict[tuple[str, object], list[int]] = {}
+        by_key: dict[tuple[str, object], list[int]] = {}
         for index, each in enumerate(messages):
-            chain = index if each.key is None else each.key
-            chains.setdefault((each.topic, chain), []).append(index)
+            key = index if each.key is None else each.key
+            by_key.setdefault((each.topic, key), []).append(index)
         results: dict[int, PublishResult] = {}
 
         async def send(indices: list[int]) -> None:
@@ -129,7 +129,7 @@ class RocketMQBroker:
                 results[index] = await self._send(messages[index])
 
         async with asyncio.TaskGroup() as tasks:
-            for indices in chains.values():
+            for indices in by_key.values():
                 tasks.create_task(send(indices))
         return [results[index] for index in range(len(messages))]
 

@@ -214,7 +214,7 @@ class RocketMQConsumer:
 
     async def _hand_over(self, topic: str, found: list[Taken]) -> None:
         arrivals = [
-            Arrival(each.message_id.encode(), place_of(each), envelope.record(each))
+            Arrival(each.message_id.encode(), assigned_place(each), envelope.record(each))
             for each in found
         ]
         unknown = {each.place.partition for each in arrivals if each.place.partition >= COPIES}
@@ -318,7 +318,7 @@ class RocketMQConsumer:
         return self._holds.kept(topic)
 
 
-def place_of(taken: Taken) -> AssignedPlace:
+def assigned_place(taken: Taken) -> AssignedPlace:
     """The message's position. The fifth word of a handle tells a broker retry from the message
     itself.
     """

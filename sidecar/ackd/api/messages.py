@@ -250,20 +250,20 @@ class HeldPartition:
 class HeldKey:
     """A message that holds later messages of its key (or partition), with an `ordering`.
 
-    `key` None: the message has none, or its body is on disk. `behind`: how many messages wait for
+    `key` None: the message has none, or its body is on disk. `waiting`: how many messages wait for
     it. `blocked`: the whole key waits in the retry topic.
     """
 
     head: InFlight
     key: str | None
-    behind: int
+    waiting: int
     blocked: bool
 
 
 @dataclass(slots=True)
 class Explanation:
     """`limits`: what keeps messages from being delivered now, in words, the strongest first.
-    `ordered`: the keys behind which most messages wait.
+    `ordered`: the keys of which most messages wait.
 
     `repeats`: how many messages this sidecar has settled without delivery since it joined.
     """

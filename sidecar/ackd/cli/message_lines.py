@@ -30,4 +30,4 @@ def ordered_line(held: Json) -> str:
     """Write what waits for one message of a key, or of a partition, of an ordered subscription."""
     key = "" if held["key"] is None else f" of the key {clean(held['key'], 60)}"
     where = ", all of them in the retry topic" if held["blocked"] else ""
-    return f"{held['behind']} later ones{key} wait for {clean(held['head']['id'])}{where}"
+    return f"{held['waiting']} later ones{key} wait for {clean(held['head']['id'])}{where}"

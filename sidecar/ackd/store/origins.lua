@@ -136,15 +136,15 @@ Origins.leave = function(offset, origin)
 end
 
 -- Answers that the first message of the queue must finish before this one.
-Origins.behind = function(offset, line)
+Origins.blocked_by = function(offset, line)
   local first = Origins.of(line[Line.FIRST])
-  answer(Outcome.BEHIND, State.MOVING, 0, line[Line.FIRST], first[Origin.CLAIMED] == 1 and first[Origin.COPY_OFFSET] + 1 or 0,
+  answer(Outcome.BLOCKED, State.MOVING, 0, line[Line.FIRST], first[Origin.CLAIMED] == 1 and first[Origin.COPY_OFFSET] + 1 or 0,
     first[Origin.CLAIMED] == 1 and first[Origin.COPY_PARTITION] or 0, 0, offset)
 end
 
 Origins[Verb.ASK_BLOCKER] = function(offset, _, _, _, key)
   local line = Origins.line(key)
-  if line then return Origins.behind(offset, line) end
+  if line then return Origins.blocked_by(offset, line) end
   answer(Outcome.FINISHED, State.READY, 0, 0, 0, 0, 0, offset)
 end
 
@@ -345,7 +345,7 @@ Origins[Verb.CLAIM] = function(offset, generation, rollback_epoch, partition, co
   else
     if origin[Origin.CLAIMED] == 0 then
       local line = origin[Origin.KEY] ~= 0 and Origins.line(origin[Origin.KEY])
-      if line and line[Line.FIRST] ~= offset then return Origins.behind(offset, line) end
+      if line and line[Line.FIRST] ~= offset then return Origins.blocked_by(offset, line) end
       at_ms = held_until(state, origin[Slot.WHEN_MS])
       if at_ms ~= 0 then
         outcome = Outcome.HELD

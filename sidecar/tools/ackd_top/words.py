@@ -124,7 +124,7 @@ class History:
             del self._lines[:-HISTORY_MAX]
 
 
-def place_of(message_id: str) -> tuple[str, int, int] | None:
+def parsed_id(message_id: str) -> tuple[str, int, int] | None:
     """(topic, partition, offset) of `orders/3/2101`; None when it has another form."""
     parts = message_id.rsplit("/", 2)
     if len(parts) == 3 and parts[1].isdecimal() and parts[2].isdecimal():  # noqa: PLR2004
@@ -166,7 +166,7 @@ def _facts(message: Json, now_ms: int) -> list[str]:
 def _explained(message_id: str, of: Detail) -> list[str]:
     lines = [f"the whole subscription: {clean(each)}" for each in of.limits]
     lines += [ordered_line(each) for each in of.ordered if each["head"]["id"] == message_id]
-    where = place_of(message_id)
+    where = parsed_id(message_id)
     if where is None:
         return lines or ["nothing"]
     head = of.held_by(message_id) or of.heads.get(where[:2])
@@ -174,7 +174,7 @@ def _explained(message_id: str, of: Detail) -> list[str]:
         return [*lines, "nothing is told of its partition by the sidecars that were asked"]
     partition = f"{clean(head['topic'])}/{head['partition']}"
     if _is_head(head, message_id):
-        lines.append(f"holds {partition} at {head['watermark']}{_behind(head, of.partitions)}")
+        lines.append(f"holds {partition} at {head['watermark']}{_done_above(head, of.partitions)}")
         lines.append(f"released by: {clean(head['released_by'])}")
     elif head["head"] is not None:
         lines.append(f"does not hold {partition}: that is {clean(head['head']['id'])}")
@@ -187,7 +187,7 @@ def _is_head(head: Mapping[str, Any], message_id: str) -> bool:
     return head["head"] is not None and head["head"]["id"] == message_id
 
 
-def _behind(head: Json, partitions: Iterable[Json]) -> str:
+def _done_above(head: Json, partitions: Iterable[Json]) -> str:
     for row in partitions:
         if (row["topic"], row["partition"]) == (head["topic"], head["partition"]):
             return f"; {row['done_above']} behind it are done"

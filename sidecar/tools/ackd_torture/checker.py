@@ -44,7 +44,7 @@ from dataclasses import dataclass, field
 from ackd_torture.history import Event, EventKind
 from ackd_torture.intervals import first_covered, union
 from ackd_torture.leases import SLACK_US, JudgedDelivery, Leases, SettleTry, collect
-from ackd_torture.order import chains, inversions, promised
+from ackd_torture.order import inversions, ordering_keys, promised
 
 BROKEN = (
     "lost",
@@ -95,7 +95,7 @@ class Verdict:
     clocks_apart_us: int = 0
     drained: bool = False
     faults: int = 0
-    chains: int = 0
+    ordering_keys: int = 0
     findings: dict[str, list[Finding]] = field(default_factory=lambda: {word: [] for word in WORDS})
     lateness_us: list[int] = field(default_factory=list)
     lateness_faults_us: list[int] = field(default_factory=list)
@@ -361,8 +361,8 @@ def _contradicted(
 
 def _in_order(verdict: Verdict, leases: Leases, orders: dict[str, str]) -> None:
     """I6, by the argument at the head of `order`."""
-    for name, messages in chains(leases, orders):
-        verdict.chains += 1
+    for name, messages in ordering_keys(leases, orders):
+        verdict.ordering_keys += 1
         for each in inversions(name, messages, leases):
             _add(verdict, "out_of_order", each.delivery, each.text())
 

@@ -121,12 +121,12 @@ class Leases:
     asks: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     replays: int = 0
     # At least and at most so far is ackd's clock behind the clients'.
-    behind_us: tuple[int, int] = (0, 0)
+    clock_lag_us: tuple[int, int] = (0, 0)
 
     @property
     def apart_us(self) -> int:
         """How far the clocks were apart for certain, in whichever direction."""
-        return max(self.behind_us[0], -self.behind_us[1], 0)
+        return max(self.clock_lag_us[0], -self.clock_lag_us[1], 0)
 
 
 def collect(events: Iterable[Event]) -> Leases:
@@ -200,11 +200,11 @@ def _narrow(leases: Leases) -> None:
     stated = [each for each in stated if each.first_of_lease]
     if not stated:
         return
-    leases.behind_us = (
+    leases.clock_lag_us = (
         max(each.asked_us - each.stated_us for each in stated),
         min(each.received_us - each.stated_us for each in stated),
     )
-    least_us, most_us = sorted(leases.behind_us)
+    least_us, most_us = sorted(leases.clock_lag_us)
     for each in stated:
         each.granted_from_us = max(each.asked_us, each.stated_us + least_us - SLACK_US)
         each.granted_to_us = min(each.received_us, each.stated_us + most_us + SLACK_US)

@@ -6,7 +6,7 @@ not over. The grant of another one happened at the latest when its answer was re
 inversion:
 
     a delivery was granted, at the latest, before anybody had sent the ack (or the `dead`) of an
-    earlier message of its chain that was answered so, or was never answered.
+    earlier message of its ordering key that was answered so, or was never answered.
 
 A settle that was answered `lost` has ended nothing. A message whose attempts are used up is given
 up by ackd itself: that may have happened from the end of its last lease on, which its client brings
@@ -36,14 +36,14 @@ class Inversion:
 
     delivery: JudgedDelivery
     earlier: JudgedDelivery
-    chain: str
+    ordering_key: str
 
     def text(self) -> str:
         """One line for people: which delivery came before an earlier message was over."""
         one, other = self.delivery, self.earlier
         return (
-            f"attempt {one.attempt} to {one.client}, while {other.id} of the same {self.chain} "
-            f"(attempt {other.attempt}, {other.client}) was not over"
+            f"attempt {one.attempt} to {one.client}, while {other.id} of the same "
+            f"{self.ordering_key} (attempt {other.attempt}, {other.client}) was not over"
         )
 
 
@@ -52,10 +52,10 @@ def promised(events: Iterable[Event]) -> dict[str, str]:
     return {event.sub: event.note for event in events if event.kind is EventKind.ORDERED}
 
 
-def chains(
+def ordering_keys(
     leases: Leases, orders: Mapping[str, str]
 ) -> Iterator[tuple[str, list[list[JudgedDelivery]]]]:
-    """Each chain: what it is, and its messages in the order of their offsets, with deliveries."""
+    """Each ordering key: what it is, and its messages by offset, with deliveries."""
     found: dict[tuple[str, str, str], list[tuple[int, list[JudgedDelivery]]]] = defaultdict(list)
     for (sub, place), deliveries in leases.by_message.items():
         order = orders.get(sub, "")
@@ -70,9 +70,9 @@ def chains(
 
 
 def inversions(
-    chain: str, messages: Sequence[Sequence[JudgedDelivery]], leases: Leases
+    ordering_key: str, messages: Sequence[Sequence[JudgedDelivery]], leases: Leases
 ) -> Iterator[Inversion]:
-    """All of one chain; `messages` in the order of offsets."""
+    """All of one ordering key; `messages` in the order of offsets."""
     open_until_us, holder = -inf, None
     for deliveries in messages:
         ended = leases.settles.get((deliveries[0].sub, deliveries[0].id), [])
@@ -80,7 +80,7 @@ def inversions(
             if holder is None or not delivery.first_of_lease:
                 continue
             if delivery.granted_to_us < open_until_us:
-                yield Inversion(delivery, _latest(holder, delivery), chain)
+                yield Inversion(delivery, _latest(holder, delivery), ordering_key)
         until_us = _over_from_us(deliveries, ended)
         if until_us > open_until_us:
             open_until_us, holder = until_us, deliveries

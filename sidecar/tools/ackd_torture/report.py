@@ -52,7 +52,7 @@ def as_json(verdict: Verdict, about: Mapping[str, object]) -> dict[str, object]:
         "acked": verdict.acked,
         "acks_unclear": verdict.acks_unclear,
         "replays": verdict.replays,
-        "chains": verdict.chains,
+        "ordering_keys": verdict.ordering_keys,
         "clocks_apart_ms": round(verdict.clocks_apart_us / 1000, 1),
         "drained": verdict.drained,
         **{word: verdict.count(word) for word in WORDS},

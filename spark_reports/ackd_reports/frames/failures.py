@@ -44,13 +44,13 @@ def explained(*addresses: str) -> Iterator[None]:
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
-        sentence = _sentence(_chain(error), addresses)
+        sentence = _sentence(_causes(error), addresses)
         if sentence is None:
             raise
         raise OSError(sentence) from None
 
 
-def _chain(error: BaseException) -> list[str]:
+def _causes(error: BaseException) -> list[str]:
     """An exception and its causes, the outermost first, each as its class and message."""
     found = []
     if isinstance(error, Py4JJavaError):
@@ -64,16 +64,16 @@ def _chain(error: BaseException) -> list[str]:
     return found
 
 
-def _sentence(chain: list[str], addresses: tuple[str, ...]) -> str | None:
+def _sentence(causes: list[str], addresses: tuple[str, ...]) -> str | None:
     for pattern, plain in _RULES:
-        for each in chain:
+        for each in causes:
             if re.search(pattern, each):
-                return f"{_where(chain, addresses)}{plain}{_code(each)}"
+                return f"{_where(causes, addresses)}{plain}{_code(each)}"
     return None
 
 
-def _where(chain: list[str], addresses: tuple[str, ...]) -> str:
-    named = next((each for text in chain for each in _ADDRESS.findall(text)), None)
+def _where(causes: list[str], addresses: tuple[str, ...]) -> str:
+    named = next((each for text in causes for each in _ADDRESS.findall(text)), None)
     remote = [each for each in addresses if "://" in each]
     # An endpoint is no address of a user's.
     if named is not None and not named.startswith("http"):

@@ -81,14 +81,14 @@ async def test_r19_copies_of_a_key_are_claimed_in_order_and_the_last_frees_it(
     assert len({first.fence, second.fence, third.fence}) == 3
     assert (second.attempt, second.first_s) == (0, 0)
     behind = await claim(owner, 2, second)
-    assert (behind.outcome, behind.fence, behind.when_ms) == (Outcome.BEHIND, 1, 0)
+    assert (behind.outcome, behind.fence, behind.when_ms) == (Outcome.BLOCKED, 1, 0)
     assert (await claim(owner, 1, first)).outcome is Outcome.CLAIMED
     behind = await claim(owner, 3, third)
     told = (behind.fence, behind.first_s, behind.when_ms - 1)
-    assert (behind.outcome, told) == (Outcome.BEHIND, (1, PARTITION, place_of(1)))
+    assert (behind.outcome, told) == (Outcome.BLOCKED, (1, PARTITION, place_of(1)))
     assert await head(owner) == behind
     await owner.foreign(CloseOrigin(1, first.fence))  # its copy has a slot: not enough
-    assert (await claim(owner, 2, second)).outcome is Outcome.BEHIND
+    assert (await claim(owner, 2, second)).outcome is Outcome.BLOCKED
     await over(owner, 1)
     await over(owner, 1)
     assert (await claim(owner, 3, third)).fence == 2
@@ -136,7 +136,7 @@ async def test_r19_two_keys_do_not_hold_each_other_back(store: Store) -> None:
     assert (await claim(owner, 2, two)).outcome is Outcome.CLAIMED
     await over(owner, 2)
     assert (await claim(owner, 4, four)).outcome is Outcome.CLAIMED
-    assert (await claim(owner, 3, three)).outcome is Outcome.BEHIND
+    assert (await claim(owner, 3, three)).outcome is Outcome.BLOCKED
     assert (await claim(owner, 1, one)).outcome is Outcome.CLAIMED
 
 

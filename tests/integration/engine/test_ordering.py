@@ -62,7 +62,7 @@ async def test_i6_a_key_goes_on_when_its_first_message_is_over_and_others_never_
     assert (limited.messages, limited.limited_by) == ([], "ordering")
     held = (await sidecar.runtime.explain(NAME)).ordered
     assert [
-        (each.key, each.behind, each.head.id, each.head.state, each.blocked) for each in held
+        (each.key, each.waiting, each.head.id, each.head.state, each.blocked) for each in held
     ] == [
         ("a", 2, f"{place.topic}/0/0", "leased", False),
         ("b", 1, f"{place.topic}/0/1", "leased", False),
@@ -204,7 +204,7 @@ async def test_r19_a_stuck_key_is_blocked_as_a_whole_and_comes_in_order(place: P
     await sidecar.until_watermark(16)
     assert sidecar.count("retry_topic_moves", "key") == 7
     (held,) = await _until_lined_up(sidecar)
-    assert (held.behind, held.head.id, held.blocked) == (7, f"{place.topic}/0/0", True)
+    assert (held.waiting, held.head.id, held.blocked) == (7, f"{place.topic}/0/0", True)
     assert held.key in ("a", None), "None while the body lies on the disk"
     assert await sidecar.receive(wait_ms=200) == []
     # A message that comes while the key is blocked stands behind those that are there.
@@ -231,7 +231,7 @@ async def _until_lined_up(sidecar: Sidecar) -> list[HeldKey]:
 
     async def there() -> bool:
         held = (await sidecar.runtime.explain(NAME)).ordered
-        return bool(held) and held[0].behind == 7
+        return bool(held) and held[0].waiting == 7
 
     await wait_until_async(there, "the key's copies", timeout_s=60)
     return (await sidecar.runtime.explain(NAME)).ordered

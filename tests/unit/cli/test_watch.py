@@ -14,7 +14,7 @@ from ackd.telemetry.metrics import Metrics
 from ackd_top import scrape
 from ackd_top.columns import COLUMNS, table, warnings
 from ackd_top.subscription_rows import BoardRow, SeenBefore, SubscriptionReport, rows
-from ackd_top.words import HISTORY_MAX, History, detail, message_lines, place_of
+from ackd_top.words import HISTORY_MAX, History, detail, message_lines, parsed_id
 
 Answer = tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]
 
@@ -153,7 +153,7 @@ def lag_row(owner: str, watermark: int) -> dict[str, Any]:
 def test_the_page_of_a_message_says_what_it_holds() -> None:
     head = message("t/0/1", deadline_ms=60_000)
     held = {"topic": "t", "partition": 0, "watermark": 1, "head": head, "released_by": "an ack"}
-    keys = [{"head": head, "key": "k\x1b", "behind": 3, "blocked": True}]
+    keys = [{"head": head, "key": "k\x1b", "waiting": 3, "blocked": True}]
     explained = {"limits": ["rate"], "partitions": [held], "ordered": keys}
     owner: Answer = (explained, [lag_row("a", 1)], [head])
     other: Answer = ({"limits": ["rate"], "partitions": []}, [lag_row("a", -1)], [])
@@ -183,8 +183,8 @@ def test_a_history_notes_changes_and_is_bounded() -> None:
 
 
 def test_names_of_messages() -> None:
-    assert place_of("a/b/3/2101") == ("a/b", 3, 2101)
-    assert place_of("a-1") is None
+    assert parsed_id("a/b/3/2101") == ("a/b", 3, 2101)
+    assert parsed_id("a-1") is None
 
 
 def test_places() -> None:

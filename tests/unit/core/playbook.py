@@ -75,13 +75,13 @@ class Owner:
 
 Token = tuple[int, int, int]
 Event = Callable[["Play"], object]
-PlaceOf = Callable[[Letter], OrderPosition | None]
+PositionOf = Callable[[Letter], OrderPosition | None]
 
 
 class Play:
     """The world of a story. Truthy at its end, so that `assert (Play() >> ... << ...)` reads."""
 
-    def __init__(self, start: int = 0, place_of: PlaceOf | None = None) -> None:
+    def __init__(self, start: int = 0, position_of: PositionOf | None = None) -> None:
         self.now_ms = T0_MS
         self.run = "run-1"
         self.runs = 1
@@ -92,7 +92,7 @@ class Play:
         )
         self.copy = self.record
         self.owners: dict[str, Owner] = {}
-        self.place_of = place_of
+        self.position_of = position_of
         self.owner = Owner("")
         self.tokens: dict[int, list[Token]] = {}
         self.fetches: list[int] = []
@@ -123,7 +123,7 @@ class Play:
     def sidecar(self, name: str) -> Owner:
         """Who is known by this name, or somebody who knows nothing yet."""
         if name not in self.owners:
-            self.owners[name] = Owner(name, Ledger(place_of=self.place_of))
+            self.owners[name] = Owner(name, Ledger(position_of=self.position_of))
         return self.owners[name]
 
     def call(self, *ops: Op, owner: Owner | None) -> RecordReply:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ackd.core.ledger.claims import BEHIND_AGAIN_MS, IN_QUEUE_MS
+from ackd.core.ledger.claims import BLOCKED_AGAIN_MS, IN_QUEUE_MS
 from ackd.core.ledger.effects import Claim, LeaveKeyQueue, SendBack
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.order import PARTITION, OrderPosition, key_hash
@@ -30,7 +30,7 @@ class Body:
         return 10
 
 
-def place_of(body: Body) -> OrderPosition:
+def position_of(body: Body) -> OrderPosition:
     """By its key; a copy says at its end whose copy it was."""
     if body.rank < 0:
         return OrderPosition(body.key, body.offset)
@@ -39,7 +39,7 @@ def place_of(body: Body) -> OrderPosition:
 
 def opened(*slots: SlotView, blocked: tuple[int, ...] = (), copies: bool = False) -> Ledger[Body]:
     """A ledger that keeps the order."""
-    ledger: Ledger[Body] = Ledger(None if copies else RULES, copies=copies, place_of=place_of)
+    ledger: Ledger[Body] = Ledger(None if copies else RULES, copies=copies, position_of=position_of)
     snapshot = Snapshot(CallStatus.OK, now_ms=T0_MS, slots=list(slots), blocked=list(blocked))
     ledger.opened(snapshot, T0_MS)
     ledger.intake.fetching(1, 0)
@@ -147,7 +147,9 @@ def test_a_lease_of_an_earlier_owner_is_not_sent_before_its_key_is_known() -> No
 
 
 def test_a_partition_is_one_line_and_nothing_of_it_has_a_key_to_block() -> None:
-    ledger: Ledger[Body] = Ledger(None, place_of=lambda body: OrderPosition(PARTITION, body.offset))
+    ledger: Ledger[Body] = Ledger(
+        None, position_of=lambda body: OrderPosition(PARTITION, body.offset)
+    )
     ledger.opened(Snapshot(CallStatus.OK, now_ms=T0_MS), T0_MS)
     ledger.intake.fetching(1, 0)
     ledger.intake.fetched(1, [Body(0), Body(1, B)])
@@ -215,8 +217,8 @@ def test_who_is_behind_a_copy_that_is_elsewhere_asks_again_soon_and_others_late(
     ledger.tick(T0_MS)
     ledger.intake.fetched(1, [Body(0, rank=6), Body(1, rank=7)])
     assert ledger.drain() == [Claim(0)]
-    claimed(ledger, 0, Outcome.BEHIND, State.MOVING)
-    assert ledger.tick(T0_MS + BEHIND_AGAIN_MS) == 1
+    claimed(ledger, 0, Outcome.BLOCKED, State.MOVING)
+    assert ledger.tick(T0_MS + BLOCKED_AGAIN_MS) == 1
     assert ledger.drain() == [Claim(0)]
     assert ledger.tick(T0_MS + IN_QUEUE_MS) == 1
     assert ledger.drain() == [Claim(1)]
@@ -236,15 +238,15 @@ def test_a_line_in_another_order_than_its_copies_comes_to_its_end() -> None:
     ledger = opened(copies=True)
     ledger.tick(T0_MS)
     ledger.intake.fetched(1, [Body(0, rank=5), Body(1, rank=7)])
-    claimed(ledger, 0, Outcome.BEHIND, State.MOVING)
+    claimed(ledger, 0, Outcome.BLOCKED, State.MOVING)
     ledger.tick(T0_MS + IN_QUEUE_MS)
     assert Claim(1) in ledger.drain()
     claimed(ledger, 1, Outcome.DONE, State.WAITING)
     lease(ledger, 1)
     ledger.settled(1, Outcome.ACKED, 9, 0, T0_MS, T0_MS)
     assert ledger.drain() == [LeaveKeyQueue(1, "origin record of 7")]
-    claimed(ledger, 0, Outcome.BEHIND, State.MOVING)
-    ledger.tick(T0_MS + IN_QUEUE_MS + BEHIND_AGAIN_MS)
+    claimed(ledger, 0, Outcome.BLOCKED, State.MOVING)
+    ledger.tick(T0_MS + IN_QUEUE_MS + BLOCKED_AGAIN_MS)
     assert ledger.drain() == [Claim(0)]
 
 

@@ -175,12 +175,12 @@ def test_given_up_by_age_only_after_it_was_due() -> None:
 
 
 def test_i6_with_an_order_it_counts_on_and_does_not_wait() -> None:
-    told = Play(place_of=_one_chain)
+    told = Play(position_of=_one_key)
     assert told >> tells((0, DUE_MS, 2)) << [(0, 2, 0)] >> brings(0, 1) >> leases(9) << []
     assert told >> writes_down() >> leases(9) << [0] >> attempt(0) << 3
     assert told >> settles(Verb.RETRY, 0, arg=1_000) >> leases(9) << []
     assert told >> passes(1_000) >> leases(9) << [0] >> acks(0) >> leases(9) << [1]
 
 
-def _one_chain(body: Letter) -> OrderPosition:
+def _one_key(body: Letter) -> OrderPosition:
     return OrderPosition(7, body.offset)

@@ -11,7 +11,7 @@ from tests.unit.core.playbook import Letter
 KEYS = {0: "a", 1: "b", 2: "a", 3: "b", 4: "a", 5: "c"}
 
 
-def place_of(letter: Letter) -> OrderPosition | None:
+def position_of(letter: Letter) -> OrderPosition | None:
     return OrderPosition(KEYS[letter.offset], letter.offset)
 
 
@@ -24,7 +24,7 @@ def leased(offset: int) -> SlotView:
 
 
 def opened(snapshot: Snapshot, position: int) -> Ledger[Letter]:
-    ledger: Ledger[Letter] = Ledger(place_of=place_of)
+    ledger: Ledger[Letter] = Ledger(position_of=position_of)
     ledger.opened(snapshot, 0)
     ledger.intake.fetching(1, position)
     return ledger
@@ -87,7 +87,7 @@ def test_a_record_that_is_read_again_keeps_the_places() -> None:
     ledger = opened(record(), 0)
     ledger.intake.fetched(1, letters(0, 1, 2))
     assert ledger.order is not None
-    ledger.order.place_of = lambda _: None
+    ledger.order.position_of = lambda _: None
     ledger.opened(record(leased(0)), 0)
     assert ledger.grants.take(9, 999) == [1]
     assert ledger.order.before(2) == 0

@@ -21,7 +21,7 @@ from ackd.core.record.state import OriginRecord, PartitionRecord
 from ackd.core.record.transitions import Verb
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_headers
-from ackd.engine.partition.ordering import OriginRecordRef, place_of
+from ackd.engine.partition.ordering import OriginRecordRef, position_of
 from ackd.engine.partition.partition import Partition, Policy, Wiring
 from ackd.engine.retry.body_spill import BodySpill
 from ackd.engine.retry.claims import CopyClaims
@@ -70,8 +70,8 @@ class RetryStage:
 
     async def begin(self, *, ordered: bool = False) -> None:
         """Own both partitions, as one sidecar does that has the whole group to itself."""
-        place = place_of("key" if ordered else "none", NAME, retry_copies=False)
-        plain = Policy(None, 0, retry_copies=False, place_of=place)
+        position = position_of("key" if ordered else "none", NAME, retry_copies=False)
+        plain = Policy(None, 0, retry_copies=False, position_of=position)
         self.origin = await self.world.owns(0, range(10), policy=plain, wiring=self._wiring())
         self.copies = await self.owns_copies(0)
         self.world.topics.known = {
@@ -82,8 +82,8 @@ class RetryStage:
 
     async def owns_copies(self, number: int) -> Partition:
         """A partition of the retry topic, without copies."""
-        place = place_of("none", NAME, retry_copies=True)
-        policy = Policy(None, 0, retry_copies=True, place_of=place)
+        position = position_of("none", NAME, retry_copies=True)
+        policy = Policy(None, 0, retry_copies=True, position_of=position)
         topic = RETRY_TOPIC, RETRY_ID
         return await self.world.owns(number, policy=policy, wiring=self._wiring(), topic=topic)
 

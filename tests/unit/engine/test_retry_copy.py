@@ -17,8 +17,8 @@ from ackd.engine.partition.copy_headers import (
     TEXT_BYTES_MAX,
     TIME_MS_MAX,
     RetryCopy,
+    copy_partition,
     original,
-    place_of,
     retry_copy_headers,
     retry_copy_of,
 )
@@ -197,8 +197,8 @@ def test_texts_are_cut_at_a_character() -> None:
 
 def test_copies_of_a_key_go_to_one_partition_and_those_without_spread() -> None:
     origins = [Origin("c", bytes(16), "orders", 0, offset) for offset in range(200)]
-    keyed = {place_of(record((), b"one"), origin, 8) for origin in origins}
+    keyed = {copy_partition(record((), b"one"), origin, 8) for origin in origins}
     assert len(keyed) == 1
-    free = [place_of(record((), None), origin, 8) for origin in origins]
+    free = [copy_partition(record((), None), origin, 8) for origin in origins]
     assert set(free) == set(range(8))
-    assert free == [place_of(record((), None), origin, 8) for origin in origins]
+    assert free == [copy_partition(record((), None), origin, 8) for origin in origins]

@@ -18,7 +18,7 @@ from tests.unit.torture.test_checker import History
 def test_a_queue_that_keeps_the_order_is_never_blamed(seed: int, clients: int, keys: int) -> None:
     verdict = check(Model(seed, clients=clients, keys=keys, messages=25).run())
     assert not any(verdict.count(word) for word in BROKEN if word != "lost"), verdict.findings
-    assert verdict.chains == min(keys, verdict.delivered) or verdict.chains < keys
+    assert verdict.ordering_keys == min(keys, verdict.delivered) or verdict.ordering_keys < keys
 
 
 def test_a_planted_inversion_is_found() -> None:

@@ -181,12 +181,12 @@ async def _place(
         return ReleasedPartition(tp.topic, tp.partition, committed.offset, end), None
     finished = await parts.survey.finished(record)
     position = finished.first_clear(record.watermark)
-    ranges = [(first, min(behind, end)) for first, behind in finished.ranges(position)]
+    ranges = [(first, min(after, end)) for first, after in finished.ranges(position)]
     ranges = [each for each in ranges if each[0] < each[1]]
     if len(ranges) > RANGES_MAX:
         raise StoreDataError(f"{tp}: more than {RANGES_MAX} finished ranges above its position")
     place = ReleasedPartition(tp.topic, tp.partition, position, end, ranges)
-    place.twice = sum(behind - first for first, behind in ranges)
+    place.twice = sum(after - first for first, after in ranges)
     chars = parts.broker.capabilities.commit_metadata_chars
     mark = encode(key.cluster, key.topic_id, record.epoch, position, 0, ranges, chars)
     return place, Committed(position, mark)

@@ -21,7 +21,7 @@ from ackd.core.record.transitions import Outcome, State
 CLAIM_AGAIN_MS = 5_000
 """While the forwarded lease is live, the owner claims again at least this often: the lease may have
 been acked or released."""
-BEHIND_AGAIN_MS = 1_000
+BLOCKED_AGAIN_MS = 1_000
 """When to claim again if the copy must wait for an earlier one that another owner has."""
 IN_QUEUE_MS = 60_000
 """When to claim again, at the latest, if the copy must wait for an earlier one of this partition.
@@ -62,17 +62,17 @@ class ClaimTracker(Generic[B]):
         order = self._life.order
         if order is None or body.offset not in self.finished_by_commit:
             return
-        place = order.place_of(body)
-        if place is not None and place.origin_record is not None:
-            self._entries.effects.append(LeaveKeyQueue(body.offset, place.origin_record))
+        position = order.position_of(body)
+        if position is not None and position.origin_record is not None:
+            self._entries.effects.append(LeaveKeyQueue(body.offset, position.origin_record))
 
     def close_origin_record(self, offset: int) -> None:
         """Close the origin record of a claimed copy. One in a key queue has to wait until the copy
         is finished (`LeaveKeyQueue`).
         """
         order = self._life.order
-        place = None if order is None else order.place(offset)
-        if place is None or place.origin_record is None:
+        position = None if order is None else order.position(offset)
+        if position is None or position.origin_record is None:
             self._entries.effects.append(CloseOriginRecord(offset))
 
     def claimed(
@@ -96,9 +96,9 @@ class ClaimTracker(Generic[B]):
                 if result.state is State.LEASED:
                     again_ms = min(again_ms, CLAIM_AGAIN_MS)
                 self._claim_at(offset, now_ms + again_ms)
-            case Outcome.BEHIND:
+            case Outcome.BLOCKED:
                 # The earlier copy is another owner's, or not stored yet.
-                self._claim_at(offset, now_ms + BEHIND_AGAIN_MS)
+                self._claim_at(offset, now_ms + BLOCKED_AGAIN_MS)
             case Outcome.FINISHED | Outcome.REFUSED:
                 self._life.finish(offset)
                 self._entries.finish_range(offset, offset + 1, 0)

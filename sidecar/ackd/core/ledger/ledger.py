@@ -56,11 +56,11 @@ class Ledger(Generic[B]):
         *,
         copies: bool = False,
         message_ttl_ms: int = 0,
-        place_of: Callable[[B], OrderPosition | None] | None = None,
+        position_of: Callable[[B], OrderPosition | None] | None = None,
     ) -> None:
         entries = self._entries = Entries[B]()
         limits = LedgerLimits[B](entries.clock, deliveries_max, message_ttl_ms)
-        self.order = None if place_of is None else KeyOrder(place_of)
+        self.order = None if position_of is None else KeyOrder(position_of)
         life = self._life = Lifecycle(entries, limits, self.order, self._began_waiting)
         self.bodies = Bodies(entries, life)
         self.claims = ClaimTracker(entries, life, self.bodies) if copies else None
@@ -157,13 +157,13 @@ class Ledger(Generic[B]):
 
     @property
     def buffered(self) -> int:
-        """`ready` plus the messages that wait for an earlier one of their chain: fetched but not
+        """`ready` plus the messages that wait for an earlier one of their key: fetched but not
         delivered.
 
         Waiting retry copies don't count: the first of them may be stored behind the others, and a
         fetch that waits for them would wait forever.
         """
-        in_order = 0 if self.order is None or self.claims is not None else self.order.behind
+        in_order = 0 if self.order is None or self.claims is not None else self.order.waiting
         return len(self._entries.ready) + in_order
 
     @property
@@ -238,11 +238,11 @@ class Ledger(Generic[B]):
         if self.order is None:
             return
         entries = self._entries
-        for offset, place in self.order.restart(before.entries, entries.by_offset, blocked):
+        for offset, position in self.order.restart(before.entries, entries.by_offset, blocked):
             if not entries.over(offset):
-                self.order.arrived(offset, place)
-            elif place.origin_record is not None:
-                entries.effects.append(LeaveKeyQueue(offset, place.origin_record))
+                self.order.arrived(offset, position)
+            elif position.origin_record is not None:
+                entries.effects.append(LeaveKeyQueue(offset, position.origin_record))
 
     def _merge(self, before: Before[B]) -> Repair:
         # A message that moved to the retry topic is not merely finished: see

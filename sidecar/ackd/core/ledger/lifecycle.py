@@ -242,14 +242,14 @@ class Lifecycle(Generic[B]):
         """Unblock the next message of this key. If this is a retry copy, first take its origin
         record out of the key queue, unless the copy never claimed it.
         """
-        place = order.place(offset)
+        position = order.position(offset)
         placed = entry is not None and entry.status is not EntryStatus.CLAIMING
-        if placed and place is not None and place.origin_record is not None:
-            self.entries.effects.append(LeaveKeyQueue(offset, place.origin_record))
+        if placed and position is not None and position.origin_record is not None:
+            self.entries.effects.append(LeaveKeyQueue(offset, position.origin_record))
         self.next_turn(order.finished(offset))
 
     def next_turn(self, offset: int | None) -> None:
-        """The message before this one in its chain is finished: make it ready, or let it claim."""
+        """The message of its key before this one is finished: make it ready, or let it claim."""
         entry = None if offset is None else self.entries.by_offset.get(offset)
         if offset is None or entry is None:
             return

@@ -65,12 +65,12 @@ def compare(
             and (now is None or _forgot(old, now))
         ):
             leases.append((offset, old.fence, old.rollback_epoch, old.attempt, old.due_ms))
-    behind = before.confirmed if before.confirmed > watermark else 0
+    lost_end = before.confirmed if before.confirmed > watermark else 0
     missing = [o for o in before.finished.minus(finished, watermark) if o not in sent]
     # After an ADVANCE alone, the holder of a lease that was forwarded since would get "acked".
     known = {*missing, *sent}
-    missing += [offset for offset in entries if offset < behind and offset not in known]
-    return Repair(missing, behind, orphans, leases)
+    missing += [offset for offset in entries if offset < lost_end and offset not in known]
+    return Repair(missing, lost_end, orphans, leases)
 
 
 def held(entries: Mapping[int, Entry[B]]) -> list[Lease]:

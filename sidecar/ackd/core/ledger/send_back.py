@@ -129,11 +129,11 @@ class SendBackTracker(Generic[B]):
         """
         found: list[Stuck] = []
         known_to = order.end(self._entries.position)
-        for chain in list(order.following):
+        for key in list(order.following):
             if len(found) >= FOLLOWERS_MAX:
                 break
-            del order.following[chain]
-            for offset in order.chain(chain):
+            del order.following[key]
+            for offset in order.of_key(key):
                 entry = self._entries.by_offset.get(offset)
                 if entry is not None and entry.status in _LEFT:
                     continue
@@ -145,7 +145,7 @@ class SendBackTracker(Generic[B]):
                 found.append(Stuck(offset, Why.KEY, self.key(offset)))
             else:
                 continue
-            order.following[chain] = None
+            order.following[key] = None
         self._asked.update(each.offset for each in found)
         return found
 
@@ -310,10 +310,10 @@ class SendBackTracker(Generic[B]):
         self._life.finish(offset)
         self._entries.advance()
 
-    def key_free(self, chain: Hashable) -> None:
+    def key_free(self, key: Hashable) -> None:
         """The store reported a key as free: deliver its messages from the window again."""
         if self._life.order is not None:
-            self._life.next_turn(self._life.order.release(chain))
+            self._life.next_turn(self._life.order.release(key))
 
     # --- moved messages, after a possible rollback
 

@@ -30,10 +30,14 @@ class UnorderedLedger(Ledger[B]):
         *,
         copies: bool = False,
         message_ttl_ms: int = 0,
-        place_of: Callable[[B], OrderPosition | None] | None = None,
+        position_of: Callable[[B], OrderPosition | None] | None = None,
     ) -> None:
         super().__init__(
-            rules, deliveries_max, copies=copies, message_ttl_ms=message_ttl_ms, place_of=place_of
+            rules,
+            deliveries_max,
+            copies=copies,
+            message_ttl_ms=message_ttl_ms,
+            position_of=position_of,
         )
         self._life.ended = []
         self._marks: deque[tuple[int, int]] = deque()

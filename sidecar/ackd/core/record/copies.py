@@ -194,7 +194,7 @@ def claim(record: PartitionRecord, op: ClaimOrigin, now_ms: int) -> OpResult:
         return _answer(Outcome.FINISHED, origin)
     if origin.claimed_by is None:
         if origin.key and record.blocked[origin.key][0] != op.offset:
-            return behind(record, origin.key)
+            return blocked_by(record, origin.key)
         held_ms = record.held_until(origin.slot.phase(now_ms), origin.slot, now_ms, waiting=False)
         if held_ms:
             return _answer(Outcome.HELD, origin, held_ms)
@@ -426,16 +426,16 @@ def leave(record: PartitionRecord, offset: int, origin: OriginRecord) -> None:
     origin.key = 0
 
 
-def behind(record: PartitionRecord, key: int) -> OpResult:
-    """The answer BEHIND, with the first of a key queue."""
+def blocked_by(record: PartitionRecord, key: int) -> OpResult:
+    """The answer BLOCKED, with the first of a key queue."""
     first = record.blocked[key][0]
     return OpResult.blocked(BlockedBy(first, record.origins[first].claimed_by))
 
 
 def head(record: PartitionRecord, key: int) -> OpResult:
-    """Which message blocks a key: BEHIND, or FINISHED if the key is free."""
+    """Which message blocks a key: BLOCKED, or FINISHED if the key is free."""
     if key in record.blocked:
-        return behind(record, key)
+        return blocked_by(record, key)
     return OpResult(Outcome.FINISHED, State.READY, 0, 0, 0, 0, late=False)
 
 

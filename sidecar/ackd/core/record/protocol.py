@@ -72,7 +72,7 @@ class OpResult(NamedTuple):
 
     `state` is the slot's state after it (with LOST: the message's present state). `first_s`: the
     time of the first delivery in seconds. `late`: the settle came past the deadline, but counted.
-    With BEHIND and with an owner's upkeep the numbers mean something else: `blocked_by`, `number`.
+    With BLOCKED and with an owner's upkeep the numbers mean something else: `blocked_by`, `number`.
     """
 
     outcome: Outcome
@@ -85,14 +85,14 @@ class OpResult(NamedTuple):
 
     @classmethod
     def blocked(cls, first: BlockedBy) -> OpResult:
-        """Make a BEHIND: an earlier message of the key must finish first."""
+        """Make a BLOCKED: an earlier message of the key must finish first."""
         partition, place = first.copy or (0, -1)
         numbers = first.offset, place + 1, partition
-        return cls(Outcome.BEHIND, State.MOVING, 0, *numbers, late=False)
+        return cls(Outcome.BLOCKED, State.MOVING, 0, *numbers, late=False)
 
     @property
     def blocked_by(self) -> BlockedBy:
-        """The message that blocks this one, of a BEHIND."""
+        """The message that blocks this one, of a BLOCKED."""
         copy = CopyRef(self.first_s, self.when_ms - 1) if self.when_ms else None
         return BlockedBy(self.fence, copy)
 

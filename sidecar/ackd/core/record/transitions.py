@@ -97,7 +97,7 @@ class Outcome(IntEnum):
     CLAIMED = 14
     UNREPAIRED = 15
     """Not decided: ask again when the record is repaired."""
-    BEHIND = 16
+    BLOCKED = 16
     """An earlier message of the same key must finish first: `OpResult.blocked_by`."""
 
 

@@ -91,7 +91,7 @@ class GroupViews:
             found.repeats += other.repeats
             found.elsewhere[name] = other.limits
         found.partitions.sort(key=lambda each: (each.topic, each.partition))
-        found.ordered = nlargest(KEYS_MAX, found.ordered, key=lambda each: each.behind)
+        found.ordered = nlargest(KEYS_MAX, found.ordered, key=lambda each: each.waiting)
         return found
 
     async def _ask(

@@ -101,15 +101,15 @@ class Inspector:
 
     def _ordered(self) -> list[HeldKey]:
         found = [
-            (behind, partition, first)
+            (waiting, partition, first)
             for partition in self._partitions.owned.values()
             if partition.ledger.order is not None
-            for first, behind in partition.ledger.order.longest(KEYS_MAX)
+            for first, waiting in partition.ledger.order.most_waiting(KEYS_MAX)
         ]
         most = nlargest(KEYS_MAX, found, key=lambda each: (each[0], each[1].tp, -each[2]))
         return [held for each in most if (held := self._held_key(*each)) is not None]
 
-    def _held_key(self, behind: int, partition: Partition, first: int) -> HeldKey | None:
+    def _held_key(self, waiting: int, partition: Partition, first: int) -> HeldKey | None:
         ledger = partition.ledger
         entry, gone = ledger.entry(first), ledger.send_back
         if entry is None:
@@ -118,7 +118,7 @@ class Inspector:
         return HeldKey(
             head=self._view(partition, first, entry),
             key=None if key is None else key.decode("utf-8", "replace"),
-            behind=behind,
+            waiting=waiting,
             blocked=ledger.holds_copies or gone.key(first) in gone.blocked,
         )
 

@@ -365,8 +365,8 @@ class Dispatcher:
             return "store"
         if any(p.ledger.ready for p in owned.values()):
             return None
-        behind = any(p.ledger.buffered for p in owned.values())
-        return "ordering" if behind else "window-bytes" if self._throttle.paused else None
+        waiting = any(p.ledger.buffered for p in owned.values())
+        return "ordering" if waiting else "window-bytes" if self._throttle.paused else None
 
     def waiters(self) -> int:
         """Count the receives that wait."""

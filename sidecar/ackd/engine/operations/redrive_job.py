@@ -23,8 +23,8 @@ from ackd.engine.operations.archive import Archive, KeepRight, RedriveDocument
 from ackd.engine.operations.dead_letter_records import DeadLetterRecords, TakenRecord
 from ackd.engine.partition.copy_headers import (
     RetryCopy,
+    copy_partition,
     own_headers,
-    place_of,
     redriven_headers,
     retry_copy_headers,
 )
@@ -366,7 +366,7 @@ class RedriveJob:
         )
         place = None
         if self._state.broker.capabilities.explicit_partition:
-            place = place_of(record, old.origin, partitions)
+            place = copy_partition(record, old.origin, partitions)
         name = self._retry_topic.name
         headers = retry_copy_headers(retry_copy, self._headers(letter))
         return Outgoing(name, record.key, record.value, headers, place)

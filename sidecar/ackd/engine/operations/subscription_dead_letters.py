@@ -195,13 +195,13 @@ class _Scan:
                 if self._is_over() or self.matched == limit:
                     self.cursor = f"{number}-{at}"
                     return
-                letters, behind = await log.read(number, at, end, READ_MAX)
+                letters, unread = await log.read(number, at, end, READ_MAX)
                 chosen = await self._of.still_there(log, number, choose(letters))
                 if limit is not None and len(chosen) > limit - self.matched:
                     chosen = chosen[: limit - self.matched]
-                    behind = chosen[-1][0].record.offset + 1
-                self.scanned += behind - at
-                at = behind
+                    unread = chosen[-1][0].record.offset + 1
+                self.scanned += unread - at
+                at = unread
                 self.matched += len(chosen)
                 room = len(chosen) if self._keep is None else self._keep - len(self.found)
                 self.found += [letter.view(_STATES[state]) for letter, state in chosen[:room]]

@@ -27,7 +27,7 @@ from ackd.engine.ownership.partition_increase import PartitionIncrease
 from ackd.engine.ownership.records import Records
 from ackd.engine.ownership.recover import NotYetError, Recovery, Wish
 from ackd.engine.ownership.start_positions import StartPositions
-from ackd.engine.partition.ordering import place_of
+from ackd.engine.partition.ordering import position_of
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import (
     EffectHandler,
@@ -259,9 +259,11 @@ class Ownership:
         retry, settings = self._retry_topic, self._state.settings
         retry_copies = tp.topic == retry.name
         most, message_ttl_ms = settings.attempts_max, settings.message_ttl_ms
-        placed = place_of(settings.ordering, self._state.name, retry_copies=retry_copies)
+        position = position_of(settings.ordering, self._state.name, retry_copies=retry_copies)
         unordered = self._parts.unordered and not retry_copies
-        return Policy(retry.rules(tp.topic), most, retry_copies, message_ttl_ms, placed, unordered)
+        return Policy(
+            retry.rules(tp.topic), most, retry_copies, message_ttl_ms, position, unordered
+        )
 
     def _wiring(self) -> Wiring:
         parts = self._parts

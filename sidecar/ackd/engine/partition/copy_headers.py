@@ -162,7 +162,7 @@ def own_headers(headers: Headers) -> Headers:
     return tuple(each for each in headers if not each[0].startswith(PREFIX))
 
 
-def place_of(record: Record, origin: Origin, partitions: int) -> int:
+def copy_partition(record: Record, origin: Origin, partitions: int) -> int:
     """Choose the retry topic's partition for a copy: the same for one key, without a key for one
     origin.
     """

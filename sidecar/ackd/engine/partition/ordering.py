@@ -17,7 +17,7 @@ from ackd.engine.base.spill_file import Held, Stub
 from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_of
 
 KEYS_MAX = 10_000
-PlaceOf = Callable[[Held], OrderPosition | None]
+PositionOf = Callable[[Held], OrderPosition | None]
 
 
 class OriginRecordRef(NamedTuple):
@@ -46,7 +46,7 @@ def origin_key(retry_copy: RetryCopy) -> LedgerKey:
     )
 
 
-def place_of(ordering: Ordering, subscription: str, *, retry_copies: bool) -> PlaceOf | None:
+def position_of(ordering: Ordering, subscription: str, *, retry_copies: bool) -> PositionOf | None:
     """Return the function that gives messages of a partition their order position; None =
     unordered.
 
@@ -55,7 +55,7 @@ def place_of(ordering: Ordering, subscription: str, *, retry_copies: bool) -> Pl
     """
     if retry_copies:
         # Also when the order was switched off meanwhile: a blocked key keeps its queue.
-        return _CopyOrdering(subscription).place
+        return _CopyOrdering(subscription).position
     if ordering == "none":
         return None
     return _of_key if ordering == "key" else _of_partition
@@ -77,7 +77,7 @@ class _CopyOrdering:
         self._subscription = subscription
         self._keys: dict[LedgerKey, LedgerKey] = {}
 
-    def place(self, body: Held) -> OrderPosition | None:
+    def position(self, body: Held) -> OrderPosition | None:
         """Return the order position of a copy; None if its message was unordered."""
         retry_copy = None if isinstance(body, Stub) else retry_copy_of(body, self._subscription)
         if retry_copy is None or not retry_copy.order_key or retry_copy.redriven is not None:
@@ -89,5 +89,5 @@ class _CopyOrdering:
         origin_record = OriginRecordRef(
             key, retry_copy.incarnation, retry_copy.origin.offset, retry_copy.generation
         )
-        chain = (key, retry_copy.incarnation, retry_copy.order_key)
-        return OrderPosition(chain, retry_copy.origin.offset, origin_record)
+        ordering_key = (key, retry_copy.incarnation, retry_copy.order_key)
+        return OrderPosition(ordering_key, retry_copy.origin.offset, origin_record)

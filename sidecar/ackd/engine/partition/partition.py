@@ -47,7 +47,7 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.spill_file import Held
 from ackd.engine.partition.copy_headers import original
 from ackd.engine.partition.copy_notes import Copies
-from ackd.engine.partition.ordering import PlaceOf
+from ackd.engine.partition.ordering import PositionOf
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Consumer, Record
 from ackd.store.flusher import LedgerHandle
@@ -104,7 +104,7 @@ class Spans(Protocol):
 class Policy(NamedTuple):
     """The settings of a partition's ledger; see `ackd.core.ledger.ledger.Ledger`.
 
-    `place_of`: gives messages their order position, None when unordered. `unordered`: messages
+    `position_of`: gives messages their order position, None when unordered. `unordered`: messages
     arrive in any order.
     """
 
@@ -112,7 +112,7 @@ class Policy(NamedTuple):
     deliveries_max: int
     retry_copies: bool
     message_ttl_ms: int = 0
-    place_of: PlaceOf | None = None
+    position_of: PositionOf | None = None
     unordered: bool = False
 
 
@@ -137,7 +137,7 @@ class Partition:
             policy.deliveries_max,
             copies=policy.retry_copies,
             message_ttl_ms=policy.message_ttl_ms,
-            place_of=policy.place_of,
+            position_of=policy.position_of,
         )
         self.handle = LedgerHandle(key, listener=self)
         self.closed = self.queued = False

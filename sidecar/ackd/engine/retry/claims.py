@@ -54,7 +54,7 @@ _NAMES: Mapping[Outcome, str] = {
     Outcome.FINISHED: "finished",
     Outcome.REFUSED: "duplicate",
     Outcome.LOST: "unknown",
-    Outcome.BEHIND: "blocked",
+    Outcome.BLOCKED: "blocked",
 }
 
 
@@ -75,10 +75,10 @@ class _CopyClaim:
     def line(self) -> OriginRecordRef | None:
         """The origin record's place in the queue of its key; None if it is in none."""
         order = self.partition.ledger.order
-        place = None if order is None else order.place(self.offset)
+        position = None if order is None else order.position(self.offset)
         return (
-            place.origin_record
-            if place is not None and isinstance(place.origin_record, OriginRecordRef)
+            position.origin_record
+            if position is not None and isinstance(position.origin_record, OriginRecordRef)
             else None
         )
 
@@ -381,7 +381,7 @@ class CopyClaims:
             else:
                 self._tell(ask.partition, ask.offset, result, reply)
                 place = None if ask.partition.closed else ask.line
-                if result.outcome is Outcome.BEHIND and place is not None:
+                if result.outcome is Outcome.BLOCKED and place is not None:
                     self._key_queues.waits(ask.partition, ask.offset, place, result)
         for partition, ops in places.items():
             if not partition.closed:

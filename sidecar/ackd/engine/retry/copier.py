@@ -23,7 +23,7 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.retry_timer import RetryTimer
 from ackd.engine.base.spill_file import Held
 from ackd.engine.base.subscription_state import SubscriptionState
-from ackd.engine.partition.copy_headers import RetryCopy, place_of, retry_copy_headers
+from ackd.engine.partition.copy_headers import RetryCopy, copy_partition, retry_copy_headers
 from ackd.engine.partition.failure_reasons import learn
 from ackd.engine.partition.partition import Partition
 from ackd.engine.retry.body_spill import BodySpill
@@ -245,7 +245,7 @@ class Copier:
         # The broker spreads dead letters as it likes; retry copies of one key stay in order.
         place = None
         if self._way is RETRY and self._state.broker.capabilities.explicit_partition:
-            place = place_of(body, origin, partitions)
+            place = copy_partition(body, origin, partitions)
         headers = retry_copy_headers(retry_copy, body.headers)
         return Outgoing(self._topic.name, body.key, body.value, headers, place)
 

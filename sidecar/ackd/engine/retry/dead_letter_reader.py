@@ -142,11 +142,11 @@ class DeadLetterLog:
         self, partition: int, offset: int, end: int, most: int
     ) -> tuple[list[Letter], int]:
         """Read letters of this subscription in [`offset`, `end`), from at most `most` records. Also
-        returns the offset after the last record read. `end` <= the log's end. Raises BrokerError.
+        returns the first offset that is unread. `end` <= the log's end. Raises BrokerError.
         """
         try:
             async with asyncio.timeout(READ_S):
-                records, behind = await self._read(partition, offset, end, most)
+                records, unread = await self._read(partition, offset, end, most)
         except TimeoutError:
             self._at = None
             raise BrokerError("the dead-letter topic could not be read in time") from None
@@ -158,7 +158,7 @@ class DeadLetterLog:
             for record, retry_copy in zip(records, retry_copies, strict=True)
             if retry_copy is not None
         ]
-        return letters, behind
+        return letters, unread
 
     async def one(self, partition: int, offset: int) -> Letter | None:
         """The letter at an offset; None if there is none. Raises BrokerError."""
@@ -175,8 +175,8 @@ class DeadLetterLog:
 
     def _seek(self, partition: int, offset: int) -> None:
         if self._at is not None:
-            there, behind = self._at
-            if there == partition and 0 <= offset - behind <= NEAR:
+            there, unread = self._at
+            if there == partition and 0 <= offset - unread <= NEAR:
                 return
             if there != partition:
                 self._consumer.stop_fetch(self._tp(there))

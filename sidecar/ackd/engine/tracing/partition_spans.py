@@ -10,7 +10,6 @@ never sampled, so that a delivery after an ack always shows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ackd.core.ledger.entry import Entry
@@ -392,7 +391,7 @@ class PartitionSpans:
     def expired(self, found: Iterable[Sequence[int]], now_ms: int) -> None:
         """The ledger found lapsed leases (`take_lapsed`)."""
         entries = self._partition.ledger.entries
-        for offset in chain.from_iterable(found):
+        for offset in [each for group in found for each in group]:
             entry = entries.get(offset)
             if entry is not None:
                 lapsed = _Lapsed(entry.fence, entry.attempt, entry.when_ms, now_ms, entry)

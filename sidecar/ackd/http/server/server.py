@@ -34,7 +34,7 @@ LOG = logging.getLogger("ackd.http")
 
 READ_BYTES = 32 * KIB
 """The most bytes of one read of a socket. All connections of a port share the buffer for it."""
-BEHIND_BYTES = 16 * KIB
+REST_BYTES = 16 * KIB
 """More bytes than this after the request that is being served pause the socket."""
 LINGER_S = 2.0
 """How long the rest of a refused request is read and dropped, so that its sender can read the
@@ -128,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
             found = self._cut()
             if found is not None:
                 waiter.set_result(found)
-        elif len(self._rest) > BEHIND_BYTES:
+        elif len(self._rest) > REST_BYTES:
             self.pause()
 
     def eof_received(self) -> None:

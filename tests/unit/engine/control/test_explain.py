@@ -14,7 +14,7 @@ from ackd.engine.control.inspect import Inspector, flat
 from ackd.engine.control.lag import Lag
 from ackd.engine.control.partition_gauges import END_MS, PartitionGauges
 from ackd.engine.control.stable_offset_lag import SHOWN_MS, StableOffsetLag
-from ackd.engine.partition.ordering import place_of
+from ackd.engine.partition.ordering import position_of
 from ackd.engine.partition.partition import Partition, Policy
 from ackd.engine.retry.copier import DEAD, RETRY, Copier
 from ackd.engine.retry.own_topic import RetryTopic, retry_topic
@@ -22,7 +22,7 @@ from ackd.ports import Record, TopicInfo
 from tests.unit.engine.copies import copies
 from tests.unit.engine.world import LEASE_MS, NAME, PLAIN, TOPIC, TOPIC_ID, TestConsumer, World
 
-KEYED = PLAIN._replace(place_of=place_of("key", NAME, retry_copies=False))
+KEYED = PLAIN._replace(position_of=position_of("key", NAME, retry_copies=False))
 SECOND_MS = 1_000
 
 
@@ -204,7 +204,7 @@ async def test_r19_the_longest_queues_of_keys_are_named_first(
     keys = [b"a", b"b", b"b", b"c", b"c", b"c"]
     intake.fetched(intake.session, [Record(at, key, b"v", (), 1) for at, key in enumerate(keys)])
     found = scene.inspector.explain().ordered
-    assert [(each.key, each.behind, each.blocked) for each in found] == [
+    assert [(each.key, each.waiting, each.blocked) for each in found] == [
         ("c", 2, False),
         ("b", 1, False),
     ]

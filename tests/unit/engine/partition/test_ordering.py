@@ -11,7 +11,7 @@ from ackd.core.ids import LedgerKey
 from ackd.core.ledger.order import PARTITION, OrderPosition, key_hash
 from ackd.core.origin import Origin
 from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_headers
-from ackd.engine.partition.ordering import OriginRecordRef, place_of
+from ackd.engine.partition.ordering import OriginRecordRef, position_of
 from ackd.ports import Record
 from tests.unit.engine.world import NAME, TOPIC_ID
 
@@ -21,27 +21,27 @@ def message(offset: int, key: bytes | None) -> Record:
 
 
 def test_a_key_orders_its_messages_and_no_others() -> None:
-    place = place_of("key", NAME, retry_copies=False)
-    assert place is not None
-    one, two = place(message(3, b"k")), place(message(9, b"k"))
+    position = position_of("key", NAME, retry_copies=False)
+    assert position is not None
+    one, two = position(message(3, b"k")), position(message(9, b"k"))
     assert one == OrderPosition(key_hash(b"k"), 3)
     assert two is not None
-    assert two.chain == one.chain
-    assert place(message(4, None)) is None
-    other = place(message(4, b"K"))
+    assert two.key == one.key
+    assert position(message(4, None)) is None
+    other = position(message(4, b"K"))
     assert other is not None
-    assert other.chain != one.chain
-    assert place(message(4, b"")) is not None  # an empty key is one
+    assert other.key != one.key
+    assert position(message(4, b"")) is not None  # an empty key is one
 
 
 def test_a_partition_orders_all_of_its_messages() -> None:
-    place = place_of("partition", NAME, retry_copies=False)
-    assert place is not None
-    assert place(message(3, None)) == OrderPosition(PARTITION, 3)
+    position = position_of("partition", NAME, retry_copies=False)
+    assert position is not None
+    assert position(message(3, None)) == OrderPosition(PARTITION, 3)
 
 
-def test_without_an_order_there_is_no_place() -> None:
-    assert place_of("none", NAME, retry_copies=False) is None
+def test_without_an_order_there_is_no_position() -> None:
+    assert position_of("none", NAME, retry_copies=False) is None
 
 
 ORIGIN = Origin("cluster", TOPIC_ID, "orders", 3, 40)
@@ -54,18 +54,18 @@ def copy(offset: int, retry_copy: RetryCopy) -> Record:
 
 
 @pytest.mark.parametrize("ordering", ["none", "key", "partition"])
-def test_a_copy_has_the_place_of_its_message(ordering: Ordering) -> None:
+def test_a_copy_has_the_position_of_its_message(ordering: Ordering) -> None:
     """However copies lie in the retry topic, and whatever is set now: a blocked key keeps its
     queue, and the copy says which origin record leaves it.
     """
-    place = place_of(ordering, NAME, retry_copies=True)
-    assert place is not None
+    position = position_of(ordering, NAME, retry_copies=True)
+    assert position is not None
     later = replace(QUEUED, origin=replace(ORIGIN, offset=41))
-    first, second = place(copy(17, QUEUED)), place(copy(3, later))
+    first, second = position(copy(17, QUEUED)), position(copy(3, later))
     assert first is not None
     assert second is not None
     assert (first.rank, second.rank) == (40, 41)
-    assert first.chain == second.chain
+    assert first.key == second.key
     key = LedgerKey("cluster", NAME, TOPIC_ID, 3)
     assert first.origin_record == OriginRecordRef(key, 7, 40, 9)
 
@@ -79,12 +79,12 @@ def test_a_copy_has_the_place_of_its_message(ordering: Ordering) -> None:
     ],
 )
 def test_copies_of_other_queues_are_not_in_order_with_it(other: RetryCopy) -> None:
-    place = place_of("key", NAME, retry_copies=True)
-    assert place is not None
-    mine, theirs = place(copy(1, QUEUED)), place(copy(2, other))
+    position = position_of("key", NAME, retry_copies=True)
+    assert position is not None
+    mine, theirs = position(copy(1, QUEUED)), position(copy(2, other))
     assert mine is not None
     assert theirs is not None
-    assert mine.chain != theirs.chain
+    assert mine.key != theirs.key
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_copies_of_other_queues_are_not_in_order_with_it(other: RetryCopy) -> No
         copy(1, replace(QUEUED, subscription="another")),
     ],
 )
-def test_what_is_in_no_queue_has_no_place(record: Record) -> None:
-    place = place_of("key", NAME, retry_copies=True)
-    assert place is not None
-    assert place(record) is None
+def test_what_is_in_no_queue_has_no_position(record: Record) -> None:
+    position = position_of("key", NAME, retry_copies=True)
+    assert position is not None
+    assert position(record) is None

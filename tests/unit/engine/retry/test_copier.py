@@ -26,7 +26,7 @@ from ackd.core.record.protocol import (
 from ackd.core.record.transitions import State, Verb
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_headers, retry_copy_of
-from ackd.engine.partition.ordering import place_of
+from ackd.engine.partition.ordering import position_of
 from ackd.engine.partition.partition import Partition, Policy
 from ackd.engine.retry import copier as copier_module
 from ackd.engine.retry.body_spill import BodySpill
@@ -98,8 +98,8 @@ class Scene:
         ordering: Ordering = "none",
     ) -> Partition:
         copies = topic[0] == RETRY_TOPIC
-        place = place_of(ordering, NAME, retry_copies=copies)
-        policy = Policy(None, 0, retry_copies=copies, place_of=place)
+        position = position_of(ordering, NAME, retry_copies=copies)
+        policy = Policy(None, 0, retry_copies=copies, position_of=position)
         wiring = self.world.events.wiring()
         handlers = {SendBack: self.back.send, SendDead: self.dead.send}
         effects: dict[Any, Any] = defaultdict(lambda: self.world.events.note, handlers)

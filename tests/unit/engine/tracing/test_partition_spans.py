@@ -9,7 +9,7 @@ from ackd.core.record.operations import MarkDead, Op, Settle
 from ackd.core.record.protocol import NO_TEXTS
 from ackd.core.record.transitions import Verb
 from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_headers
-from ackd.engine.partition.ordering import place_of
+from ackd.engine.partition.ordering import position_of
 from ackd.engine.partition.partition import Partition, Policy
 from ackd.engine.tracing.partition_spans import COMMIT_MS, LAPSED_MS, PartitionSpans
 from ackd.ports import Record
@@ -19,7 +19,9 @@ from tests.unit.engine.tracing.span_stage import SpanStage
 from tests.unit.engine.world import LEASE_MS, NAME, World
 
 PARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-COPIES = Policy(None, 0, retry_copies=True, place_of=place_of("none", NAME, retry_copies=True))
+COPIES = Policy(
+    None, 0, retry_copies=True, position_of=position_of("none", NAME, retry_copies=True)
+)
 
 
 def settle(partition: Partition, verb: Verb, offset: int, for_ms: int = 0, **more: bool) -> Settle:
