@@ -51,7 +51,7 @@ demo: .venv/.$(if $(filter kafka,$(BROKER)),dev,run) ## the main job in a minute
 report-demo: .venv/.dev ## demo traffic, its traces, and a report of them in the browser
 	@rm -rf .cache/report-demo
 	@$(BIN)/python -m ackd demo --plain --traces .cache/report-demo/traces
-	@$(BIN)/python -m ackd report make .cache/report-demo/traces --out .cache/report-demo --open $(ARGS)
+	@$(BIN)/python -m ackd report make .cache/report-demo/traces --out .cache/report-demo --open --complete 0.8 $(ARGS)
 
 .PHONY: run
 run: .venv/.run ## start the sidecar; ARGS="--config my.toml"

@@ -11,23 +11,29 @@ import importlib.util
 import os
 import re
 import sys
+import time
 import webbrowser
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from ackd_reports.generate import GenerationPlan, generate
-from ackd_reports.targets import TargetsError, duration_us
+from ackd_reports.durations import duration_us
+from ackd_reports.evidence import COMPLETE, SILENT_TIMES, VerdictBounds
+from ackd_reports.generate import START_US, GenerationPlan, generate
+from ackd_reports.targets import TargetsError
+from ackd_reports.words import HOUR_US
 
-KEPT, FAILED, USAGE, BROKEN, NO_DATA = 0, 1, 2, 3, 4
+KEPT, FAILED, USAGE, BROKEN, NO_DATA, INCOMPLETE = 0, 1, 2, 3, 4, 5
 EXITS: Final = {
     KEPT: "every promise was kept",
     FAILED: "failed: a folder or file could not be used, or Spark gave up",
     USAGE: "wrong usage, or mistakes in the targets",
     BROKEN: "a promise was broken",
-    NO_DATA: "there are no messages in the period",
+    NO_DATA: "a promise has no messages to judge it by, or a subscription fell silent",
+    INCOMPLETE: "too much of the traces is missing to say that anything was kept",
 }
+NOW, LAST = "now", "last"
 SECRET: Final = re.compile("secret|password|passphrase|token|access[.]?key", re.IGNORECASE)
 """Names of settings whose values are secrets."""
 EPILOG: Final = "exit codes of make:\n" + "\n".join(f"  {n}  {text}" for n, text in EXITS.items())
@@ -38,33 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     make = verbs.add_parser("make", help="make a report from trace files", allow_abbrev=False)
-    make.add_argument(
-        "source", nargs="*", help="trace files, or their folders (OTLP JSON lines; .gz, .zst)"
-    )
-    _add_lake(make, needed=False)
-    make.add_argument(
-        "--out", type=Path, default=Path("report"), metavar="FOLDER", help="default: report"
-    )
-    make.add_argument(
-        "--targets", type=Path, metavar="FILE", help="promised levels: .toml, or OpenSLO .yaml"
-    )
-    make.add_argument(
-        "--since", type=_time, metavar="TIME", help="begin: ISO time, UTC; default: first message"
-    )
-    make.add_argument(
-        "--until",
-        type=_time,
-        metavar="TIME",
-        help="end, as --since; unfinished messages are judged as of then; default: last event",
-    )
-    make.add_argument(
-        "--last", type=_duration, metavar="DURATION", help="begin this long before --until, say 7d"
-    )
-    make.add_argument(
-        "--exact", action="store_true", help="exact percentiles, by a sort of all durations"
-    )
-    make.add_argument("--open", action="store_true", help="open the report in a browser")
-    make.add_argument("--compact", action="store_true", help="first merge the lake's small files")
+    _add_make(make)
     follow = verbs.add_parser(
         "follow", help="read new trace files as they come", allow_abbrev=False
     )
@@ -83,8 +63,62 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     make_up.add_argument("--messages", type=int, default=10_000)
     make_up.add_argument("--hours", type=int, default=24)
     make_up.add_argument("--seed", type=int, default=1)
+    make_up.add_argument(
+        "--until",
+        type=_until,
+        default=NOW,
+        metavar="TIME",
+        help="where the hours end; default: now",
+    )
     usages = "".join(each.format_usage() for each in (make, follow, make_up))
     parser.epilog = f"{usages}\n{EPILOG}"
+
+
+def _add_make(make: argparse.ArgumentParser) -> None:
+    make.add_argument(
+        "source", nargs="*", help="trace files, or their folders (OTLP JSON lines; .gz, .zst)"
+    )
+    _add_lake(make, needed=False)
+    make.add_argument(
+        "--out", type=Path, default=Path("report"), metavar="FOLDER", help="default: report"
+    )
+    make.add_argument(
+        "--targets", type=Path, metavar="FILE", help="promised levels: .toml, or OpenSLO .yaml"
+    )
+    make.add_argument(
+        "--since", type=_time, metavar="TIME", help="begin: ISO time, UTC; default: first message"
+    )
+    make.add_argument(
+        "--until",
+        type=_until,
+        default=NOW,
+        metavar="TIME",
+        help="end, as --since, or now, or last (the last event there is); unfinished messages are"
+        " judged as of then; default: now",
+    )
+    make.add_argument(
+        "--last", type=_duration, metavar="DURATION", help="begin this long before --until, say 7d"
+    )
+    make.add_argument(
+        "--complete",
+        type=_share,
+        default=COMPLETE,
+        metavar="SHARE",
+        help="of the spans that sidecars wrote, how many must be there; below it the verdict is"
+        f" incomplete; default: {COMPLETE}",
+    )
+    make.add_argument(
+        "--silent",
+        type=_silent,
+        metavar="DURATION",
+        help="a subscription of which nothing was heard for this long has no data; never: none has;"
+        f" default: {SILENT_TIMES} times its longest pause, an hour at least",
+    )
+    make.add_argument(
+        "--exact", action="store_true", help="exact percentiles, by a sort of all durations"
+    )
+    make.add_argument("--open", action="store_true", help="open the report in a browser")
+    make.add_argument("--compact", action="store_true", help="first merge the lake's small files")
 
 
 def _add_lake(parser: argparse.ArgumentParser, *, needed: bool) -> None:
@@ -148,8 +182,9 @@ def _make(arguments: argparse.Namespace) -> int:
             out=arguments.out,
             targets=arguments.targets,
             since_us=arguments.since,
-            until_us=arguments.until,
+            until_us=_until_us(arguments.until),
             last_us=arguments.last,
+            bounds=VerdictBounds(arguments.complete, arguments.silent),
             compact=arguments.compact,
             exact=arguments.exact,
             master=arguments.master,
@@ -184,7 +219,9 @@ def _follow(arguments: argparse.Namespace) -> int:
 
 
 def _generate(arguments: argparse.Namespace) -> int:
-    plan = GenerationPlan(messages=arguments.messages, hours=arguments.hours, seed=arguments.seed)
+    until = _until_us(arguments.until) or START_US
+    start = until - arguments.hours * HOUR_US
+    plan = GenerationPlan(arguments.messages, arguments.seed, arguments.hours, start)
     made = generate(arguments.folder, plan)
     _say(f"{made.messages} messages, {made.spans} spans, {len(made.files)} files")
     return KEPT
@@ -205,6 +242,29 @@ def _setting(text: str) -> tuple[str, str]:
             " (AWS_SECRET_ACCESS_KEY) or into a file (docs/operate/reports.md)"
         )
     return name, value
+
+
+def _until(text: str) -> int | str:
+    return text if text in (NOW, LAST) else _time(text)
+
+
+def _until_us(until: int | str) -> int | None:
+    """None: the last event."""
+    if until == NOW:
+        return time.time_ns() // 1000
+    return None if until == LAST else int(until)
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 <= share <= 1:
+        raise ValueError
+    return share
+
+
+def _silent(text: str) -> int:
+    """0: never."""
+    return 0 if text == "never" else _duration(text)
 
 
 def _time(text: str) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -277,13 +278,6 @@ def _process(
         starts = [plan.start_us] + ([since + 10 * MINUTE_US] if sidecar == 0 else [])
         for at in starts:
             yield Span("start ackd", 1, at, at, {words.EVENT: "start"}), sidecar, 0
-        for at in range(plan.start_us + HOUR_US, end, HOUR_US):
-            fields: dict[str, Value] = {
-                words.EVENT: "status",
-                words.SPANS_WRITTEN: (at - plan.start_us) // MICRO,
-                words.SPANS_DROPPED: 0,
-            }
-            yield Span("status ackd", 1, at, at, fields), sidecar, 0
         out: dict[str, Value] = {words.EVENT: "outage", words.OUTAGE_OF: "store"}
         yield Span("outage store", 1, since, since + 4 * MINUTE_US, out, failed=True), sidecar, 0
     for stream in streams:
@@ -310,6 +304,8 @@ class _MadeFiles:
         self._made = made
         self._waiting: dict[tuple[int, int], list[str]] = {}
         self._paths: dict[tuple[int, int], Path] = {}
+        self._counts: Counter[tuple[int, int]] = Counter()
+        self._latest_us: dict[tuple[int, int], int] = {}
 
     def add(self, span: Span, partition: int, delay_us: int) -> None:
         """Into the file of its time; partitions move to another sidecar every few hours."""
@@ -321,11 +317,16 @@ class _MadeFiles:
         waiting = self._waiting.setdefault(file, [])
         waiting.append(as_json(span))
         self._made.spans += 1
+        self._counts[file] += int(span.attributes.get(words.BATCH_COUNT, 1))
+        self._latest_us[file] = max(self._latest_us.get(file, 0), span.end_us)
         if len(waiting) >= SPANS_A_LINE:
             self._write(file, waiting)
 
     def close(self, chance: random.Random) -> None:
         """Write the rest, and the broken lines."""
+        for file, span in self._statuses():
+            self._waiting[file].append(as_json(span))
+            self._made.spans += 1
         for file in sorted(self._waiting):
             if self._waiting[file]:
                 self._write(file, self._waiting[file])
@@ -334,6 +335,32 @@ class _MadeFiles:
             path = chance.choice(self._made.files)
             with path.open("ab") as out:
                 out.write(gzip.compress(b'{"resourceSpans": [{"broken %d\n' % number, mtime=0))
+        for file, path in self._paths.items():
+            written_s = self._latest_us[file] // MICRO + 1
+            os.utime(path, (written_s, written_s))
+
+    def _statuses(self) -> Iterator[tuple[tuple[int, int], Span]]:
+        """Each file ends with what its sidecar's run had written by then."""
+        written: Counter[str] = Counter()
+        for file in sorted(self._waiting):
+            boot = self._boot(*file)
+            written[boot] += self._counts[file]
+            at = min(
+                self._latest_us[file], self._plan.start_us + (file[1] + 1) * HOUR_US - MINUTE_US
+            )
+            fields: dict[str, Value] = {
+                words.EVENT: "status",
+                words.SPANS_WRITTEN: written[boot],
+                words.SPANS_DROPPED: 0,
+            }
+            written[boot] += 1
+            yield file, Span("status ackd", 1, at, at, fields)
+
+    def _boot(self, sidecar: int, hour: int) -> str:
+        """The run: sidecar 0 crashes in the hour of trouble."""
+        since, _ = bad_hour(self._plan)
+        crashed = sidecar == 0 and hour * HOUR_US + self._plan.start_us >= since
+        return f"boot-{sidecar}-{int(crashed)}"
 
     def _write(self, file: tuple[int, int], waiting: list[str]) -> None:
         sidecar, hour = file
@@ -342,13 +369,11 @@ class _MadeFiles:
             path = self._folder / f"ackd-sidecar-{sidecar}-h{hour:04d}-000000.jsonl.gz"
             path.unlink(missing_ok=True)
             self._paths[file] = path
-        since, _ = bad_hour(self._plan)
-        crashed = sidecar == 0 and hour * HOUR_US + self._plan.start_us >= since
         resource = attributes_json(
             {
                 "service.name": "ackd",
                 words.INSTANCE: f"sidecar-{sidecar}",
-                words.BOOT: f"boot-{sidecar}-{int(crashed)}",
+                words.BOOT: self._boot(sidecar, hour),
                 words.CLUSTER: "demo",
             }
         )

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from ackd_reports.words import BUCKET_US, HOUR_US
+from ackd_reports.words import BUCKET_US, HOUR_US, MICRO
 
-KEPT, BROKEN, NO_DATA = "kept", "broken", "no data"
+KEPT, BROKEN, NO_DATA, INCOMPLETE = "kept", "broken", "no data", "incomplete"
 
 Series = Sequence[tuple[int, int, int]]
 """(start of a 5-minute bucket in microseconds since 1970, good, bad), ascending, gaps allowed."""
@@ -37,6 +37,9 @@ BURN_WINDOWS: Final = (
     BurnWindow("ticket", 0.10, 72 * HOUR_US, 6 * HOUR_US),
 )
 """The multi-window alerts of Google's SRE workbook, chapter 5."""
+BURN_US: Final = max(window.long_us for window in BURN_WINDOWS)
+"""How far back a burn rate looks."""
+BAD_MIN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,19 @@ def bound(window: BurnWindow, window_us: int) -> float:
     return window.share * window_us / window.long_us
 
 
+@dataclass(frozen=True, slots=True)
+class Burn:
+    """A burn rate and what it rests on, in millionths of a message."""
+
+    rate: float
+    total: int
+    bad: int
+
+    def is_sure(self, least_messages: int) -> bool:
+        """Whether it rests on enough messages; one bad message alone is never a trend."""
+        return self.total >= least_messages * MICRO and self.bad >= BAD_MIN * MICRO
+
+
 class Sums:
     """Good and bad over any stretch of a series, each asked in logarithmic time."""
 
@@ -109,14 +125,17 @@ class Sums:
         last = bisect_right(self._starts, until_us)
         return self._good[last] - self._good[first], self._bad[last] - self._bad[first]
 
-    def burn(self, end_us: int, length_us: int, objective: float) -> float:
-        """The burn rate over the buckets of the stretch that ends with the one at `end_us`."""
+    def burn(self, end_us: int, length_us: int, objective: float) -> Burn:
+        """Over the buckets of the stretch that ends with the one at `end_us`."""
         good, bad = self.between(end_us - length_us, end_us)
-        return burn_rate(good, bad, objective) or 0.0
+        return Burn(burn_rate(good, bad, objective) or 0.0, good + bad, bad)
 
 
-def alerts(series: Series, objective: float, window_us: int) -> list[Alert]:
-    """When the alerts of `BURN_WINDOWS` would have been on, by severity and time.
+def alerts(
+    series: Series, objective: float, window_us: int, least_messages: int, since_us: int
+) -> list[Alert]:
+    """When the alerts of `BURN_WINDOWS` would have been on after `since_us`, by severity and time.
+    What lies before only fills their windows.
 
     Only buckets with something bad can begin or carry on an alert, so only those are looked at.
     """
@@ -130,7 +149,7 @@ def alerts(series: Series, objective: float, window_us: int) -> list[Alert]:
                 continue
             long = sums.burn(start, window.long_us, objective)
             short = sums.burn(start, window.short_us, objective)
-            if min(long, short) < limit:
+            if min(long.rate, short.rate) < limit or not long.is_sure(least_messages):
                 open_ = None
                 continue
             if open_ is not None:
@@ -142,14 +161,14 @@ def alerts(series: Series, objective: float, window_us: int) -> list[Alert]:
                 limit,
                 open_.since_us if open_ else start,
                 start + BUCKET_US,
-                max(long, open_.peak if open_ else 0.0),
+                max(long.rate, open_.peak if open_ else 0.0),
             )
             found.append(open_)
-    return found
+    return [each for each in found if each.until_us > since_us]
 
 
 def remaining(series: Series, objective: float) -> list[tuple[int, float]]:
-    """(start, share of the period's whole budget that is left after that bucket)."""
+    """(start, share of the series' whole budget that is left after that bucket)."""
     total = sum(good + bad for _, good, bad in series)
     budget = (1 - objective) * total
     gone = accumulate(bad for _, _, bad in series)

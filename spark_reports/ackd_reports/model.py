@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ackd_reports import measures, words
 from ackd_reports.anomalies import outstanding
+from ackd_reports.courses import PromiseCourse
+from ackd_reports.durations import duration_text
+from ackd_reports.evidence import Evidence, VerdictBounds, completeness, freshness, silent, verdict
 from ackd_reports.histogram import ERROR, merged, percentile_us
-from ackd_reports.plain import GROUP, by, iso, names, number
+from ackd_reports.plain import GROUP, by, iso, message, names, number
+from ackd_reports.promises import always, attended, promise
 from ackd_reports.sidecars import batches, commit_lag, sidecars
-from ackd_reports.targets import Target, duration_text
-from ackd_reports.words import BUCKET_US, DAY_US, HOUR_US, MICRO
+from ackd_reports.targets import Target
+from ackd_reports.words import DAY_US, HOUR_US
 
 if TYPE_CHECKING:
     from ackd_reports.frames.figures import Figures, Rows
@@ -24,10 +28,10 @@ PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 COUNTS: Final = (
     *("messages", "given", "acked", "dead", "unfinished", "redelivered", "retried", "retries"),
     *("releases", "expires", "lates", "losts", "send_backs", "extensions", "acked_twice"),
-    *("acked_again", "clock_skew", "redriven"),
+    *("acked_again", "clock_skew", "redriven", "publish_wrong"),
 )
 RETRY_ATTEMPTS: Final = 5
-ALWAYS: Final = "no message again after its ack"
+PUBLISH_WRONG: Final = "time of publishing that cannot be, left out"
 ANOMALIES_MAX: Final = 50
 
 Report = dict[str, Any]
@@ -37,17 +41,28 @@ def report(
     now: Figures,
     before: Figures | None,
     targets: Sequence[Target],
-    cut_files: Sequence[str],
+    course: PromiseCourse,
+    evidence: Evidence,
+    bounds: VerdictBounds,
 ) -> Report:
     """Put a report together. `before` = figures of the period before, of the same length."""
     totals = _counts(now.buckets)
-    promises = [_always(totals, now), *_promises(now, before, targets)]
-    states = [each["state"] for each in promises]
-    verdict = measures.BROKEN if measures.BROKEN in states else measures.KEPT
+    silent_ones = silent(evidence.seen, now.until_us, bounds.silent_us)
+    promises = [
+        always(totals, now.again),
+        *(
+            {**found, **attended(found["state"], target, evidence.seen, silent_ones)}
+            for found, target in zip(_promises(now, before, targets, course), targets, strict=True)
+        ),
+    ]
+    complete = completeness(evidence, bounds.complete, now.until_us)
     return {
         "format": FORMAT,
         "period": {"since": iso(now.since_us), "until": iso(now.until_us)},
-        "verdict": verdict if totals["rows"] else measures.NO_DATA,
+        "verdict": verdict([each["state"] for each in promises], silent_ones, complete),
+        "freshness": freshness(evidence, now.until_us),
+        "completeness": complete,
+        "silent": silent_ones,
         "promises": promises,
         "totals": totals,
         "durations": _exact(now, "totals", (), _durations(now.totals)),
@@ -57,17 +72,41 @@ def report(
         "batches": batches(now.deliveries),
         "previous": _previous(totals, now, before),
         "anomalies": _anomalies(now),
-        "acked_again": [_message(row) for row in now.again],
-        "stuck": [_message(row) for row in now.stuck],
-        "sidecars": sidecars(now.process),
+        "acked_again": [message(row) for row in now.again],
+        "stuck": [message(row) for row in now.stuck],
+        "sidecars": sidecars(now.process, now.runs),
         "commit_lag": commit_lag(now.commits),
         "quarantine": {
-            "counts": {row["why"]: row["n"] for row in now.bad_counts},
+            "counts": _left_out(now, totals),
             "examples": now.bad,
-            "cut_files": list(cut_files),
+            "cut_files": list(evidence.cut_files),
         },
         "percentile_error": round(ERROR, 4) if now.exact is None else 0,
     }
+
+
+def _left_out(now: Figures, totals: Mapping[str, Any]) -> dict[str, Any]:
+    """Reason -> lines or spans; of a time of publishing, messages."""
+    counts = {row["why"]: row["n"] for row in now.bad_counts}
+    wrong = totals["publish_wrong"]
+    return {**counts, PUBLISH_WRONG: wrong} if wrong else counts
+
+
+def _promises(
+    now: Figures, before: Figures | None, targets: Sequence[Target], course: PromiseCourse
+) -> list[dict[str, Any]]:
+    old = None if before is None else before.buckets
+    return [
+        {
+            **promise(place, target, course, now.buckets, old, now.until_us),
+            "examples": [
+                {**message(row), "took_ms": row["took_us"] / 1000}
+                for row in now.examples
+                if row["target"] == place
+            ],
+        }
+        for place, target in enumerate(targets)
+    ]
 
 
 def _counts(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -154,126 +193,6 @@ def _exact(
         times_ms = {} if row is None else {f"{p}_ms": row[p] / 1000 for p in PERCENTILES}
         found[name] = {**was, **times_ms}
     return found
-
-
-def _series(rows: Rows, place: int) -> list[tuple[int, int, int]]:
-    """(5-minute bucket, good, bad) of a target, all streams together, without empty ones."""
-    sums: dict[int, list[int]] = {}
-    for row in rows:
-        pair = sums.setdefault(row["bucket_us"], [0, 0])
-        pair[0] += row[f"good_{place}"]
-        pair[1] += row[f"bad_{place}"]
-    return [(at, good, bad) for at, (good, bad) in sorted(sums.items()) if good or bad]
-
-
-def _always(totals: Mapping[str, Any], now: Figures) -> dict[str, Any]:
-    """What is promised without being asked: never a lease after an ack."""
-    again = totals["acked_again"]
-    state = measures.NO_DATA if not totals["rows"] else measures.BROKEN if again else measures.KEPT
-    return {
-        "name": ALWAYS,
-        "sentence": "A message that was acked is never handed to the group again",
-        "objective": 1.0,
-        "good": totals["acked"] - again,
-        "bad": again,
-        "share": measures.share(totals["acked"] - again, totals["acked"]),
-        "state": state,
-        "examples": [_message(row) for row in now.again[:10]],
-    }
-
-
-def _promises(
-    now: Figures, before: Figures | None, targets: Sequence[Target]
-) -> list[dict[str, Any]]:
-    listed = []
-    for place, target in enumerate(targets):
-        series = _series(now.buckets, place)
-        good, bad = sum(each[1] for each in series), sum(each[2] for each in series)
-        found = measures.compliance(good, bad, target.objective)
-        was = None
-        if before is not None:
-            old = _series(before.buckets, place)
-            kept = sum(each[1] for each in old)
-            was = measures.share(kept, kept + sum(each[2] for each in old))
-        listed.append(
-            {
-                "name": target.name,
-                "sentence": target.sentence(),
-                "objective": target.objective,
-                "good": number(good),
-                "bad": number(bad),
-                "share": found.share,
-                "state": found.state,
-                "budget": round(found.budget / MICRO, 3),
-                "spent": found.spent,
-                "share_before": was,
-                "burning": _burning(series, target, now.until_us),
-                "alerts": [
-                    {
-                        "severity": alert.severity,
-                        "window": duration_text(alert.long_us),
-                        "since": iso(alert.since_us),
-                        "until": iso(alert.until_us),
-                        "peak": round(alert.peak, 3),
-                        "bound": round(alert.bound, 3),
-                    }
-                    for alert in measures.alerts(series, target.objective, target.window_us)
-                ],
-                "remaining": [
-                    [iso(at), round(left, 6)]
-                    for at, left in _thinned(measures.remaining(series, target.objective))
-                ],
-                "examples": [
-                    {**_message(row), "took_ms": row["took_us"] / 1000}
-                    for row in now.examples
-                    if row["target"] == place
-                ],
-            }
-        )
-    return listed
-
-
-def _thinned(series: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """The last point of each hour."""
-    return list({at // HOUR_US: (at, value) for at, value in series}.values())
-
-
-def _burning(series: measures.Series, target: Target, until_us: int) -> list[dict[str, Any]]:
-    """Burn rates over the windows that end with the period."""
-    sums = measures.Sums(series)
-    end = (until_us - 1) // BUCKET_US * BUCKET_US
-    return [
-        {
-            "severity": window.severity,
-            "long": duration_text(window.long_us),
-            "short": duration_text(window.short_us),
-            "burn_long": round(sums.burn(end, window.long_us, target.objective), 3),
-            "burn_short": round(sums.burn(end, window.short_us, target.objective), 3),
-            "bound": round(measures.bound(window, target.window_us), 3),
-        }
-        for window in measures.BURN_WINDOWS
-    ]
-
-
-def _message(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A message to look at: where it lies, its trace, and when what happened."""
-    named = names(
-        (*GROUP, "partition", "message", "application", "epoch"),
-        [row[name] for name in (*GROUP, "partition", "message", "application", "epoch")],
-    )
-    times = {
-        name: None if row[f"{name}_us"] is None else iso(row[f"{name}_us"])
-        for name in ("born", "first", "ack_end", "dead", "last_lease", "seen_last")
-    }
-    more = {"age_ms": row["age_us"] / 1000} if "age_us" in row else {}
-    return {
-        **named,
-        "trace_id": row["trace_id"],
-        **times,
-        "attempts": row["attempt_max"],
-        "reason": row["reason"],
-        **more,
-    }
 
 
 def _previous(

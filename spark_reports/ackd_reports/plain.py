@@ -41,3 +41,21 @@ def names(columns: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
         "group" if name == "grp" else name: value
         for name, value in zip(columns, values, strict=True)
     }
+
+
+def message(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A message to look at: where it lies, its trace, and when what happened."""
+    columns = (*GROUP, "partition", "message", "application", "epoch")
+    times = {
+        name: None if row[f"{name}_us"] is None else iso(row[f"{name}_us"])
+        for name in ("born", "first", "ack_end", "dead", "last_lease", "seen_last")
+    }
+    more = {"age_ms": row["age_us"] / 1000} if "age_us" in row else {}
+    return {
+        **names(columns, [row[name] for name in columns]),
+        "trace_id": row["trace_id"],
+        **times,
+        "attempts": row["attempt_max"],
+        "reason": row["reason"],
+        **more,
+    }

@@ -1,4 +1,4 @@
-"""What sidecars tell of themselves: restarts, outages, lost spans, commit lag, deliveries."""
+"""What sidecars tell of themselves: restarts, outages, commit lag, deliveries."""
 
 from __future__ import annotations
 
@@ -7,20 +7,16 @@ from typing import Any
 from ackd_reports.plain import GROUP, Rows, by, iso, names
 
 
-def sidecars(rows: Rows) -> dict[str, Any]:
-    """Restarts, outages and lost spans. A restart is one more run (boot id) of an instance."""
+def sidecars(rows: Rows, runs: Rows) -> dict[str, Any]:
+    """Restarts and outages. A restart is one more run (boot id) of an instance."""
     starts = [row for row in rows if row["event"] == "start"]
     stops = sum(row["event"] == "stop" for row in rows)
-    instances = {row["instance"] for row in rows}
-    runs = {(row["instance"], row["boot"]) for row in rows}
-    status = [row for row in rows if row["event"] == "status"]
+    instances = {row["instance"] for row in runs}
     return {
         "instances": len(instances),
         "starts": len(starts),
         "stops": stops,
         "restarts": len(runs) - len(instances),
-        "spans_written": sum(row["written"] or 0 for row in status),
-        "spans_dropped": sum(row["dropped"] or 0 for row in status),
         "outages": [
             {
                 "of": row["of"],

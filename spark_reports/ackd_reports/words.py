@@ -37,6 +37,8 @@ COMMIT_OFFSET: Final = "ackd.commit.offset"
 OUTAGE_OF: Final = "ackd.outage.of"
 SPANS_WRITTEN: Final = "ackd.spans.written"
 SPANS_DROPPED: Final = "ackd.spans.dropped"
+TALLY: Final = "tally"
+"""How many spans lie beside this one; made when they are read, and in no file."""
 INSTANCE: Final = "service.instance.id"
 BOOT: Final = "ackd.boot.id"
 

@@ -66,7 +66,8 @@ def main() -> int:
         made = generate(traces, GenerationPlan(messages=arguments.messages, hours=48, streams=24))
         (folder / "made").write_text(f"{made.spans}\n")
     out = folder / f"out-{time.time_ns()}"
-    ackd = [sys.executable, "-m", "ackd", "report", "make", "--master", arguments.master]
+    ackd = [sys.executable, "-m", "ackd", "report", "make", "--until", "last"]
+    ackd += ["--master", arguments.master]
     lake = ["--lake", str(out / "lake"), "--out", str(out)]
     found: dict[str, object] = {
         "messages": arguments.messages,

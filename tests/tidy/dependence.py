@@ -172,7 +172,7 @@ HOLDERS: dict[str, tuple[str, ...]] = {
     "cryptography": ("ackd.certificates", "ackd.inject", "ackd.peer.self_made"),
     "matplotlib": ("ackd_reports.render",),
     "pyspark": ("ackd_reports.frames", "ackd_reports.job"),
-    "yaml": ("ackd_reports.targets", "ackd.inject.api"),
+    "yaml": ("ackd_reports.openslo", "ackd.inject.api"),
     "pytest": ("ackd_testing",),
     "textual": ("ackd_top",),
     "rich": ("ackd_top", "ackd_torture", "ackd_demo"),

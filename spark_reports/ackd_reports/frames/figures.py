@@ -16,8 +16,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from ackd_reports import words
+from ackd_reports.frames import signs
 from ackd_reports.frames.batches import counted
 from ackd_reports.frames.exact import exact
+from ackd_reports.frames.judged import judged, sides, weighed
 from ackd_reports.frames.lives import COUNTS, bucket_of, count, lives
 from ackd_reports.frames.ordered import ordered
 from ackd_reports.frames.partials import merged
@@ -56,20 +58,37 @@ class Figures:
     process: Rows
     bad: Rows
     bad_counts: Rows
+    runs: Rows
+    """As `signs.runs`."""
     exact: Mapping[str, Rows] | None = None
     """Percentiles that were asked for exactly: see `exact.LEVELS`."""
 
 
-def span_of(rows: DataFrame) -> tuple[int, int] | None:
-    """(first birth, last event) among all messages, in microseconds; None when there is none."""
-    life = rows.where(F.col("kind") == LIFE)
-    found = life.agg(
-        F.min(F.coalesce("publish_us", "seen_first_us")).alias("first"),
-        F.max("seen_last_us").alias("last"),
-    ).first()
-    if found is None or found["last"] is None:
+@dataclass(frozen=True, slots=True)
+class LakeSpan:
+    """What a lake covers, in microseconds."""
+
+    first_us: int
+    """The first birth of a message."""
+    last_us: int
+    """The last event of a message."""
+    event_us: int
+    """The last event of anything."""
+
+
+def span_of(rows: DataFrame) -> LakeSpan | None:
+    """None where there is no message."""
+    is_life = F.col("kind") == LIFE
+    # A bad row has the time of its file.
+    found = rows.where(F.col("kind") != BAD).agg(
+        F.min(F.when(is_life, F.coalesce("publish_us", "seen_first_us"))).alias("first"),
+        F.max(F.when(is_life, F.col("seen_last_us"))).alias("last"),
+        F.max("seen_last_us").alias("reported"),
+    )
+    row = found.first()
+    if row is None or row["last"] is None:
         return None
-    return int(found["first"]), int(found["last"])
+    return LakeSpan(int(row["first"]), int(row["last"]), int(row["reported"]))
 
 
 def figures(
@@ -79,16 +98,18 @@ def figures(
     targets: Sequence[Target],
     gold: str | None = None,
     *,
+    as_of_us: int | None = None,
     exactly: bool = False,
 ) -> Figures:
     """Count the lives born in [since, until), as they stand in `rows`.
 
-    `until_us` is also the moment at which what is unfinished is judged. `gold` = a folder for the
-    5-minute counts and histograms as Parquet; it is written anew.
+    `as_of_us` is the moment at which what is unfinished is judged, `until_us` if not given. `gold`
+    = a folder for the 5-minute counts and histograms as Parquet; it is written anew.
     """
+    as_of = until_us if as_of_us is None else as_of_us
     with _kept(lives(rows, since_us, until_us)) as whole:
-        judged = _judged(whole, targets, until_us)
-        counts = _counts(judged, targets)
+        held = judged(whole, targets, as_of)
+        counts = _counts(held, targets)
         cells = _cells(whole)
         if gold is not None:
             counts.write.mode("overwrite").parquet(f"{gold}/counts")
@@ -96,7 +117,7 @@ def figures(
             read = rows.sparkSession.read
             counts = read.schema(counts.schema).parquet(f"{gold}/counts")
             cells = read.schema(cells.schema).parquet(f"{gold}/histograms")
-        listed = _by_number(_listed(judged, targets, until_us))
+        listed = _by_number(_listed(held, targets, as_of))
         return Figures(
             since_us,
             until_us,
@@ -111,6 +132,7 @@ def figures(
             _plain(_process(rows, since_us, until_us)),
             _plain(_bad(rows)),
             _plain(_bad_counts(rows)),
+            _plain(signs.runs(rows, since_us, until_us)),
             {name: _plain(frame) for name, frame in exact(whole).items()} if exactly else None,
         )
 
@@ -131,64 +153,20 @@ def _plain(frame: DataFrame) -> Rows:
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
-def _chosen(target: Target) -> Column:
-    chosen = F.lit(True)
-    for name, value in target.only:
-        chosen &= F.col("grp" if name == "group" else name) == value
-    return chosen
-
-
-def _judged(whole: DataFrame, targets: Sequence[Target], until_us: int) -> DataFrame:
-    """Add a `good_i` for each target: true, false, or null where it does not apply or is open.
-
-    A message that is not finished is bad once it is older than allowed, and open before.
-    """
-    age = F.lit(until_us) - F.col("born_us")
-    unfinished = F.col("unfinished") == 1
-    columns = {}
-    for number, target in enumerate(targets):
-        if target.measure == "delivered":
-            good = F.when(~unfinished, F.col("acked") == 1)
-        elif target.measure == "first_attempt":
-            good = F.when(~unfinished, (F.col("acked") == 1) & (F.col("redelivered") == 0))
-        else:
-            duration = F.col(f"{target.measure}_us")
-            late = F.when(~unfinished | (age > target.within_us), F.lit(False))
-            if target.measure == "work":
-                # Only leases that were acked have a length to judge.
-                late = F.lit(None).cast("boolean")
-            # Without a time of publishing two of the durations are unknown, not bad.
-            published = target.measure in ("wait", "time_to_ack")
-            if published:
-                late = F.when(F.col("publish_us").isNotNull(), late)
-            good = F.when(duration.isNotNull(), duration <= target.within_us).otherwise(late)
-        columns[f"good_{number}"] = F.when(_chosen(target), good)
-    return whole.withColumns(columns) if columns else whole
-
-
-def _sum(value: Column) -> Column:
-    return F.sum(F.col("weight") * value)
-
-
-def _counts(judged: DataFrame, targets: Sequence[Target]) -> DataFrame:
+def _counts(whole: DataFrame, targets: Sequence[Target]) -> DataFrame:
     retries = [
-        _sum(
+        weighed(
             F.expr(f"bit_get(coalesce(retries, 0), {n})").cast("bigint")
             if n < RETRY_ATTEMPTS
             else F.coalesce(F.bit_count(F.expr(f"shiftright(retries, {n})")), F.lit(0))
         ).alias(f"retry_{n}")
         for n in range(1, RETRY_ATTEMPTS + 1)
     ]
-    sides = []
-    for number in range(len(targets)):
-        good = F.col(f"good_{number}")
-        sides.append(_sum(F.coalesce(good, F.lit(False)).cast("bigint")).alias(f"good_{number}"))
-        sides.append(_sum(F.coalesce(~good, F.lit(False)).cast("bigint")).alias(f"bad_{number}"))
-    return judged.groupBy(*words.STREAM, "bucket_us").agg(
+    return whole.groupBy(*words.STREAM, "bucket_us").agg(
         F.count(F.lit(1)).alias("rows"),
-        *[_sum(count(name)).alias(name) for name in COUNTS],
+        *[weighed(count(name)).alias(name) for name in COUNTS],
         *retries,
-        *sides,
+        *sides(len(targets)),
     )
 
 
@@ -246,7 +224,7 @@ _AGAIN, _STUCK = -2, -1
 _LISTED_MAX: Final = {_AGAIN: AGAIN_MAX, _STUCK: STUCK_MAX}
 
 
-def _listed(judged: DataFrame, targets: Sequence[Target], until_us: int) -> DataFrame:
+def _listed(whole: DataFrame, targets: Sequence[Target], until_us: int) -> DataFrame:
     """Messages to look at, each list the worst first: `target` = whose list, `took_us`.
 
     For each target those that broke it; those leased after their ack, each of which is a broken
@@ -264,7 +242,7 @@ def _listed(judged: DataFrame, targets: Sequence[Target], until_us: int) -> Data
         is_bad = ~F.coalesce(F.col(f"good_{number}"), F.lit(True))
         lists.append(_pair(is_bad, number, took))
     every = F.filter(F.array(*lists), lambda each: each.isNotNull())
-    flat = judged.select(*_SHOWN, F.explode(every).alias("pair")).select(*_SHOWN, "pair.*")
+    flat = whole.select(*_SHOWN, F.explode(every).alias("pair")).select(*_SHOWN, "pair.*")
     worst = Window.partitionBy("target").orderBy(F.desc("took_us"), *_ORDER)
     ranked = flat.withColumn("rank", F.row_number().over(worst))
     most = F.lit(EXAMPLES_MAX)
@@ -300,16 +278,15 @@ def _commits(rows: DataFrame, since_us: int, until_us: int) -> DataFrame:
 
 
 def _process(rows: DataFrame, since_us: int, until_us: int) -> DataFrame:
-    """Starts, stops, outages and span counts of sidecars, in order of time."""
-    found = _within(rows, PROCESS, since_us, until_us).select(
+    """Starts, stops and outages of sidecars, in order of time."""
+    reported = rows.where(F.col("topic") != "status")
+    found = _within(reported, PROCESS, since_us, until_us).select(
         F.col("topic").alias("event"),
         F.col("partition").alias("instance"),
         F.col("message").alias("boot"),
         F.col("grp").alias("of"),
         F.col("seen_first_us").alias("start_us"),
         F.col("seen_last_us").alias("end_us"),
-        F.col("value_1").alias("written"),
-        F.col("value_2").alias("dropped"),
     )
     return ordered(found, "start_us", "instance", "event", "boot", "of", "end_us")
 

@@ -99,9 +99,16 @@ class Lake:
             self._note(new, cut)
         return IngestResult(len(new), len(found) - len(new), cut)
 
-    def cut(self) -> list[str]:
-        """Names of all files taken up that end in the middle."""
-        return sorted({row["name"].rpartition("/")[2] for row in self._notes() if row["cut"]})
+    def files(self) -> tuple[int, list[str]]:
+        """How many files were taken up, and the names of those that end in the middle.
+
+        Of a file that came again with another size or time, what was seen last counts.
+        """
+        latest: dict[str, Row] = {}
+        for row in sorted(self._notes(), key=lambda each: (each["changed_ms"], each["size"])):
+            latest[row["name"]] = row
+        cut = {name.rpartition("/")[2] for name, row in latest.items() if row["cut"]}
+        return len(latest), sorted(cut)
 
     def add(self, events: DataFrame) -> None:
         """Append what events tell. Harmless when they are told again."""

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from ackd_reports import words
 from ackd_reports.frames.batches import acked_again
 from ackd_reports.frames.partials import ATTEMPTS_APART, COLUMNS, KEY, merged
-from ackd_reports.frames.reading import LIFE
+from ackd_reports.frames.reading import LIFE, PUBLISH_WRONG
 from ackd_reports.histogram import NUDGE, STEPS, ZERO
 
 COUNTS = (
@@ -32,10 +32,12 @@ COUNTS = (
     "clock_skew",
     "given",
     "redriven",
+    "publish_wrong",
 )
 """Per life: 0 or 1 for what it is, and how often what happened. A dead letter that was redriven is
 unfinished until its ack. `given` = deliveries;
-`acked_again` = a lease was granted after an ack; `clock_skew` = a duration below zero."""
+`acked_again` = a lease was granted after an ack; `clock_skew` = a duration below zero;
+`publish_wrong` = a time of publishing that cannot be was left out."""
 
 
 def lives(rows: DataFrame, since_us: int | None = None, until_us: int | None = None) -> DataFrame:
@@ -101,6 +103,7 @@ def _flags() -> dict[str, Column]:
         "acked_again": _flag(F.col("last_lease_us") > F.col("ack_end_us")),
         "clock_skew": _flag(negative),
         "redriven": _flag(redriven),
+        "publish_wrong": _flag(F.expr(f"clocks & {PUBLISH_WRONG}") > 0),
         "extensions_all": extensions,
         **{f"{name}_n": _count(name) for name in _BITS},
     }

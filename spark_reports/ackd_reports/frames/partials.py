@@ -9,20 +9,22 @@ that one pass over the files and one shuffle make everything.
 A key is (kind, system, cluster, topic, topic_id, partition, message, grp, epoch). For `commit` the
 message is empty and the epoch a 5-minute bucket. For `process` the topic, partition, message, grp
 and epoch hold event, instance, boot, what was out, and the start. For `bad` the topic and message
-hold the reason and a hash of the text. For `batch` the message says what, when and by whom: each is
-a row.
+hold the reason and a hash of the text, the partition and grp which run of which sidecar wrote it. A
+`tally` has path of file, instance and boot as topic, partition and message, and a 5-minute bucket
+as epoch; so has a `status` of `process`. For `batch` the message says what, when and by whom: each
+is a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from ackd_reports import words
-from ackd_reports.frames.reading import BAD, BATCH, COMMIT, LIFE, PROCESS
+from ackd_reports.frames.reading import BAD, BATCH, COMMIT, LIFE, PROCESS, TALLY
 
 KEY: Final = (
     *("kind", "system", "cluster", "topic", "topic_id", "partition", "message", "grp", "epoch"),
@@ -64,10 +66,15 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "value_2": (_MAX, _BIGINT),
     "text": (_MIN, _STRING),
     "file": (_MIN, _STRING),
+    "tally": (_MAX, _BIGINT),
+    "clocks": (_OR, _BIGINT),
 }
 """Column -> (how parts are merged, type). `value_1`: commit lag, spans written, or messages of a
 batch; `value_2`: committed offset, spans dropped, or those of a batch that came again. `text`: a
-bad line, or the offsets of a batch, whose `reason` is its event."""
+bad line, or the offsets of a batch, whose `reason` is its event. `tally`: how many spans of a run
+and 5 minutes a file has. `clocks`: see `reading.PUBLISH_WRONG`."""
+
+_COLUMN_MERGE: Final = {name: _MERGE[how] for name, (how, _) in COLUMNS.items()}
 
 SCHEMA: Final = ", ".join(
     [f"{name} {_BIGINT if name == 'epoch' else _STRING}" for name in KEY]
@@ -79,7 +86,9 @@ SCHEMA: Final = ", ".join(
 def partials(events: DataFrame) -> DataFrame:
     """Events -> one row for each key and date among them, with the columns of `SCHEMA`."""
     rows = events.select(*_key(), *_values(), _date().alias("date"))
-    return _grouped(rows, (*KEY, "date")).select(*KEY, *COLUMNS, "date")
+    # The lines of a file add up; a file that is told twice is still one.
+    merge = {**_COLUMN_MERGE, "tally": F.sum}
+    return _grouped(rows, (*KEY, "date"), merge=merge).select(*KEY, *COLUMNS, "date")
 
 
 def merged(rows: DataFrame, columns: Sequence[str] = tuple(COLUMNS)) -> DataFrame:
@@ -93,9 +102,13 @@ def merged_by_date(rows: DataFrame) -> DataFrame:
 
 
 def _grouped(
-    rows: DataFrame, key: tuple[str, ...], columns: Sequence[str] = tuple(COLUMNS)
+    rows: DataFrame,
+    key: tuple[str, ...],
+    columns: Sequence[str] = tuple(COLUMNS),
+    merge: Mapping[str, Callable[[str], Column]] | None = None,
 ) -> DataFrame:
-    return rows.groupBy(*key).agg(*[_MERGE[COLUMNS[name][0]](name).alias(name) for name in columns])
+    how = merge or _COLUMN_MERGE
+    return rows.groupBy(*key).agg(*[how[name](name).alias(name) for name in columns])
 
 
 def _when(kind: str) -> Column:
@@ -104,12 +117,18 @@ def _when(kind: str) -> Column:
 
 def _key() -> list[Column]:
     of_process, of_bad, of_batch = _when(PROCESS), _when(BAD), _when(BATCH)
+    of_tally = _when(TALLY)
     keyed = _when(LIFE) | _when(COMMIT) | of_batch
     none = F.lit("")
     bucket = F.expr(f"(start_us div {words.BUCKET_US}) * {words.BUCKET_US}")
-    topic = F.when(of_process, F.col("event")).when(of_bad, F.col("why")).otherwise(F.col("topic"))
+    topic = (
+        F.when(of_process, F.col("event"))
+        .when(of_bad, F.col("why"))
+        .when(of_tally, F.col("file_path"))
+        .otherwise(F.col("topic"))
+    )
     message = (
-        F.when(of_process, F.col("boot"))
+        F.when(of_process | of_tally, F.col("boot"))
         .when(of_bad, F.sha2("text", 256))
         .when(_when(COMMIT), none)
         .when(
@@ -123,9 +142,9 @@ def _key() -> list[Column]:
         .otherwise(F.col("message"))
     )
     epoch = (
-        # A sidecar tells its counts again and again; only the last word of a run counts.
+        # A sidecar tells its counts again and again; the last word of 5 minutes counts.
         F.when(of_process & (F.col("event") != "status"), F.col("start_us"))
-        .when(_when(COMMIT), bucket)
+        .when(_when(COMMIT) | of_process | of_tally, bucket)
         .when(_when(LIFE) | of_batch, F.col("epoch"))
         .otherwise(F.lit(0))
     )
@@ -135,11 +154,13 @@ def _key() -> list[Column]:
         "cluster": F.when(of_bad, none).otherwise(F.col("cluster")),
         "topic": topic,
         "topic_id": F.when(_when(LIFE) | of_batch, F.col("topic_id")).otherwise(none),
-        "partition": F.when(of_process, F.col("instance"))
-        .when(of_bad, none)
-        .otherwise(F.col("partition")),
+        "partition": F.when(of_process | of_tally | of_bad, F.col("instance")).otherwise(
+            F.col("partition")
+        ),
         "message": message,
-        "grp": F.when(of_process, F.col("outage_of")).when(of_bad, none).otherwise(F.col("grp")),
+        "grp": F.when(of_process, F.col("outage_of"))
+        .when(of_bad, F.col("boot"))
+        .otherwise(F.col("grp")),
         "epoch": epoch.cast("bigint"),
     }
     return [column.alias(name) for name, column in columns.items()]
@@ -171,8 +192,9 @@ def _values() -> list[Column]:
         "dead_us": F.when(of_life & (event == "dead"), end),
         "dead_last_us": F.when(of_life & (event == "dead"), end),
         "redriven_us": F.when(of_life & (event == "redrive"), end),
-        "seen_first_us": F.when(~_when(BAD), start),
-        "seen_last_us": F.when(~_when(BAD), end),
+        # What is wrong with a bad span may be its time.
+        "seen_first_us": F.when(_when(BAD), F.col("file_us")).otherwise(start),
+        "seen_last_us": F.when(_when(BAD), F.col("file_us")).otherwise(end),
         "attempt_max": F.when(of_life & (attempt > 0), attempt),
         "acks": seen("ack"),
         "retries": seen("retry"),
@@ -194,14 +216,16 @@ def _values() -> list[Column]:
         .when(is_batch, F.col("batch_again")),
         "text": F.when(_when(BAD), F.col("text")).when(is_batch, F.col("offsets")),
         "file": F.when(_when(BAD), F.col("file")),
+        "tally": F.when(_when(TALLY), F.col("tally")),
+        "clocks": F.when(of_life, F.col("clocks")),
     }
     return [columns[name].alias(name) for name in COLUMNS]
 
 
 def _date() -> Column:
     """The date (UTC) of being published, else of the span: where the row lies, not what it
-    means.
+    means. Of what is bad, the date of its file.
     """
     at = F.when(_when(LIFE), F.coalesce("publish_us", "start_us")).otherwise(F.col("start_us"))
-    date = F.date_format(F.timestamp_micros(at), "yyyy-MM-dd")
-    return F.when(_when(BAD), F.lit("unknown")).otherwise(date)
+    at = F.when(_when(BAD), F.col("file_us")).otherwise(at)
+    return F.date_format(F.timestamp_micros(at), "yyyy-MM-dd")

@@ -37,10 +37,23 @@ LIFE: Final = "life"
 COMMIT: Final = "commit"
 BATCH: Final = "batch"
 PROCESS: Final = "process"
+TALLY: Final = "tally"
 QUARANTINE_CHARS: Final = 2_000
 """How much of a bad line is kept."""
+AHEAD_US: Final = words.HOUR_US
+"""A file is written after what it tells of. A span that is later by more than this has a wrong
+clock, as copying a file only makes it younger.
+"""
+BEHIND_US: Final = 366 * words.DAY_US
+"""A span that is older than its file by more than this has one as well, a clock that began anew at
+1970 say; so has a message that claims to have been published then.
+"""
 LATEST_US: Final = 4_102_444_800 * words.MICRO
-"""The year 2100: what claims to be later is no time."""
+"""The year 2100: later than any clock; sums with it stay within 64 bits."""
+TOO_LATE: Final = "span is later than its file"
+TOO_EARLY: Final = "span is a year older than its file"
+PUBLISH_WRONG: Final = 1
+"""Bit of `clocks`: a time of publishing was left out."""
 
 
 def lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
@@ -78,8 +91,18 @@ OPTIONS: Final = {
 
 
 def with_file(frame: DataFrame) -> DataFrame:
-    """Add the name of the file that a line comes from."""
-    return frame.withColumn("file", F.col("_metadata.file_name"))
+    """Add the name and path of the file that a line comes from, and when it was written."""
+    written = F.unix_micros("_metadata.file_modification_time")
+    return frame.withColumns(
+        {
+            "file": F.col("_metadata.file_name"),
+            "file_path": F.col("_metadata.file_path"),
+            "file_us": written,
+        }
+    )
+
+
+_FILE: Final = ("file", "file_path", "file_us")
 
 
 def events(frame: DataFrame) -> DataFrame:
@@ -93,26 +116,50 @@ def events(frame: DataFrame) -> DataFrame:
     line_why = F.when(corrupt, F.lit("line is no OTLP JSON")).when(
         nothing, F.lit("line has no spans")
     )
-    spans = (
+    groups = (
         # The spans of a line that is partly readable are not used: it is wholly in quarantine.
         frame.select(
             F.explode_outer(F.when(~corrupt, F.col("resourceSpans"))).alias("r"),
             line_why.alias("line_why"),
             F.substring(F.col(CORRUPT), 1, QUARANTINE_CHARS).alias("line"),
-            "file",
+            *_FILE,
         )
         .select(
             _map("r.resource.attributes").alias("res"),
             F.explode_outer("r.scopeSpans").alias("s"),
             "line_why",
             "line",
-            "file",
+            *_FILE,
         )
-        .select("res", F.explode_outer("s.spans").alias("span"), "line_why", "line", "file")
-        .withColumn("a", _map("span.attributes"))
+        .select("res", _with_tally().alias("spans"), "line_why", "line", *_FILE)
     )
+    spans = groups.select(
+        "res", F.explode_outer("spans").alias("span"), "line_why", "line", *_FILE
+    ).withColumn("a", _map("span.attributes"))
     known = spans.where(F.col("line_why").isNotNull() | F.col("a")[words.EVENT].isNotNull())
     return _judged(_columns(known))
+
+
+def _with_tally() -> Column:
+    """The spans of one run of a sidecar, and one more that says how many they are and lies amid
+    them in time: what came can then be held against what the run says it wrote.
+    """
+    middle = "s.spans[cast(size(s.spans) div 2 AS INT)]"
+    tally = f"""named_struct(
+        'traceId', '',
+        'startTimeUnixNano', {middle}.endTimeUnixNano,
+        'endTimeUnixNano', {middle}.endTimeUnixNano,
+        'attributes', array(
+            named_struct('key', '{words.EVENT}', 'value', {_text_value(f"'{TALLY}'")}),
+            named_struct('key', '{words.TALLY}', 'value', {_text_value("string(size(s.spans))")})
+        ))"""
+    is_run = F.col("res")[words.BOOT].isNotNull() & (F.size("s.spans") > 0)
+    return F.when(is_run, F.expr(f"concat(s.spans, array({tally}))")).otherwise(F.col("s.spans"))
+
+
+def _text_value(text: str) -> str:
+    nothing = ", ".join(f"'{name}Value', string(null)" for name in ("int", "double", "bool"))
+    return f"named_struct('stringValue', {text}, {nothing})"
 
 
 def _map(attributes: str) -> Column:
@@ -146,7 +193,7 @@ def _columns(spans: DataFrame) -> DataFrame:
     weight = f"try_cast(a['{words.WEIGHT}'] AS DOUBLE)"
     return spans.select(
         "line_why",
-        "file",
+        *_FILE,
         F.when(F.col("line_why").isNotNull(), F.coalesce("line", F.lit("")))
         .otherwise(F.substring(F.to_json("span"), 1, QUARANTINE_CHARS))
         .alias("text"),
@@ -168,10 +215,11 @@ def _columns(spans: DataFrame) -> DataFrame:
         F.coalesce(F.col("a")[words.TOPIC_ID], F.lit("")).alias("topic_id"),
         F.expr(_number(words.ATTEMPT)).alias("attempt"),
         F.expr(f"coalesce({_number(words.EXTENSIONS)}, 0)").alias("extensions"),
-        F.expr(f"{_number(words.PUBLISHED)} * 1000").alias("publish_us"),
+        F.expr(f"{_number(words.PUBLISHED)} * 1000").alias("published_us"),
         F.expr(f"cast(round(coalesce({weight}, 1.0) * {words.MICRO}) AS BIGINT)").alias("weight"),
         _text(words.OUTAGE_OF).alias("outage_of"),
         F.col("a")[words.BATCH_OFFSETS].alias("offsets"),
+        F.expr(_number(words.TALLY)).alias("tally"),
         F.expr(_number(words.BATCH_COUNT)).alias("batch_count"),
         F.expr(f"coalesce({_number(words.BATCH_AGAIN)}, 0)").alias("batch_again"),
         F.expr(_number(words.COMMIT_LAG)).alias("commit_lag"),
@@ -193,19 +241,39 @@ def _countable() -> Column:
     return F.coalesce(counted & (F.col("offsets").isNull() | named), F.lit(False))
 
 
+def _clocked(rows: DataFrame) -> DataFrame:
+    """Leave out a time of publishing that cannot be: what else is told of the message counts. A
+    tally whose span has no usable time lies where its file does.
+    """
+    published, written = F.col("published_us"), F.col("file_us")
+    wrong = (published > written + AHEAD_US) | (published < written - BEHIND_US)
+    outside = (F.col("end_us") > written + AHEAD_US) | (F.col("end_us") < written - BEHIND_US)
+    lost = F.coalesce(outside, F.lit(True)) & (F.col("event") == TALLY)
+    return rows.withColumns(
+        {
+            "publish_us": F.when(~wrong, published),
+            "clocks": F.when(wrong, F.lit(PUBLISH_WRONG).cast("bigint")),
+            "start_us": F.when(lost, written).otherwise(F.col("start_us")),
+            "end_us": F.when(lost, written).otherwise(F.col("end_us")),
+        }
+    ).drop("published_us")
+
+
 def _judged(rows: DataFrame) -> DataFrame:
     """Add `kind` and `why`; leave out what no figure comes from."""
     event = F.col("event")
     is_message = event.isin(*words.MESSAGE_EVENTS)
     numbered = event.isin(*words.LEASE_EVENTS, "extend", "late")
     unsure = F.col("topic").eqNullSafe("") | F.col("message").eqNullSafe("")
-    late = (F.col("end_us") > LATEST_US) | (F.col("start_us") < 0) | (F.col("publish_us") < 0)
+    is_tally = event == TALLY
+    wild = (F.col("end_us") > LATEST_US) | (F.col("start_us") < 0)
     why = (
         F.when(F.col("line_why").isNotNull(), F.col("line_why"))
         .when(
             F.col("start_us").isNull() | F.col("end_us").isNull(), F.lit("span without its times")
         )
-        .when(late | (F.col("publish_us") > LATEST_US), F.lit("span's time is out of range"))
+        .when(wild | (F.col("end_us") > F.col("file_us") + AHEAD_US), F.lit(TOO_LATE))
+        .when(F.col("start_us") < F.col("file_us") - BEHIND_US, F.lit(TOO_EARLY))
         .when(F.col("end_us") < F.col("start_us"), F.lit("span ends before it starts"))
         .when(is_message & (unsure | (F.col("grp") == "")), F.lit("span without its message"))
         .when(
@@ -216,7 +284,7 @@ def _judged(rows: DataFrame) -> DataFrame:
         .when(
             ~is_message
             & ~event.isin(
-                *words.PROCESS_EVENTS, *words.BATCH_EVENTS, *words.OTHER_EVENTS, "commit"
+                *words.PROCESS_EVENTS, *words.BATCH_EVENTS, *words.OTHER_EVENTS, "commit", TALLY
             ),
             F.lit("unknown event"),
         )
@@ -224,11 +292,12 @@ def _judged(rows: DataFrame) -> DataFrame:
     )
     is_batch = event.isin(*words.BATCH_EVENTS)
     kind = (
-        F.when(F.col("why").isNotNull(), F.lit(BAD))
+        F.when(is_tally, F.lit(TALLY))
+        .when(F.col("why").isNotNull(), F.lit(BAD))
         .when(is_message, F.lit(LIFE))
         .when(is_batch, F.lit(BATCH))
         .when(event == "commit", F.lit(COMMIT))
         .when(event.isin(*words.PROCESS_EVENTS), F.lit(PROCESS))
     )
-    judged = rows.withColumn("why", why).withColumn("kind", kind).drop("line_why")
+    judged = _clocked(rows).withColumn("why", why).withColumn("kind", kind).drop("line_why")
     return judged.where(F.col("kind").isNotNull())

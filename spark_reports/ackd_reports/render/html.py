@@ -12,17 +12,18 @@ from importlib import resources
 from typing import Any, Final
 
 from ackd_reports import words
-from ackd_reports.measures import BROKEN, KEPT, NO_DATA
+from ackd_reports.durations import duration_text
+from ackd_reports.measures import BROKEN, INCOMPLETE, KEPT, NO_DATA
 from ackd_reports.model import Report
 from ackd_reports.render import plots
-from ackd_reports.targets import duration_text
 
-SIGNS: Final = {KEPT: "✓", BROKEN: "✗", NO_DATA: "–"}
+SIGNS: Final = {KEPT: "✓", BROKEN: "✗", NO_DATA: "–", INCOMPLETE: "?"}
 """A state is told by a word and a sign, never by colour alone."""
 VERDICTS: Final = {
     KEPT: "Every promise was kept.",
     BROKEN: "A promise was broken.",
-    NO_DATA: "There are no messages in this period.",
+    NO_DATA: "Nobody knows: something has no data.",
+    INCOMPLETE: "Too much is missing to say that promises were kept.",
 }
 
 
@@ -54,10 +55,61 @@ def as_html(report: Report) -> str:
         f"<header><h1>{_state(report['verdict'])} {VERDICTS[report['verdict']]}</h1>\n"
         f"<p>{escape(period)}: {_n(report['totals']['messages'])} messages,"
         f" {_n(report['totals']['acked'])} acked, {_n(report['totals']['dead'])} given up,"
-        f" {_n(report['totals']['unfinished'])} not finished.</p></header>\n<main>\n"
+        f" {_n(report['totals']['unfinished'])} not finished.</p>\n"
+        f"{_reasons(report)}{_rests_on(report)}</header>\n<main>\n"
         + "\n".join(each for each in sections if each)
         + "\n</main>\n</body>\n</html>\n"
     )
+
+
+def _reasons(report: Report) -> str:
+    """What the verdict rests on, each in a line."""
+    lines = [
+        f"{_state(each['state'])} {escape(each['name'])}: {escape(_reason(each))}"
+        for each in report["promises"]
+        if each["state"] != KEPT
+    ]
+    lines += [
+        f"{_state(NO_DATA)} {escape(each['topic'])} / {escape(each['group'])}: nothing heard since"
+        f" {_time(each['last'])}, {_ms(1000 * each['quiet_s'])}"
+        for each in report["silent"]
+    ]
+    return f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>\n" if lines else ""
+
+
+def _reason(promise: dict[str, Any]) -> str:
+    if promise["state"] == BROKEN:
+        return f"{_percent(promise['share'])} of {_percent(promise['objective'])}"
+    return promise.get("why") or "no message to judge it by"
+
+
+def _rests_on(report: Report) -> str:
+    """How fresh and how complete the traces are."""
+    fresh, complete = report["freshness"], report["completeness"]
+    if fresh["last_event"] is None:
+        return "<p>There is no event in the lake.</p>\n"
+    age = _ms(1000 * fresh["age_s"])
+    parts = [
+        f"The last event is from {_time(fresh['last_event'])}, {age} before the end.",
+        "How many spans were written is not known."
+        if complete["share"] is None
+        else f"{_percent(complete['share'])} of what sidecars wrote is there"
+        f" (bound {_percent(complete['bound'])}):",
+    ]
+    missing = (
+        ("spans_missing", "spans missing"),
+        ("spans_dropped", "dropped by sidecars"),
+        ("spans_bad", "in quarantine"),
+        ("files_cut", "files end early"),
+    )
+    parts.append(", ".join(f"{_n(complete[name])} {text}" for name, text in missing) + ".")
+    silent = complete["sidecars_silent"]
+    if silent:
+        named = ", ".join(
+            f"{escape(each['instance'])} since {_time(each['since'])}" for each in silent
+        )
+        parts.append(f"Sidecars that fell silent without a stop: {named}.")
+    return f"<p>{' '.join(parts)}</p>\n"
 
 
 def _section(title: str, name: str, body: str) -> str:
@@ -132,11 +184,11 @@ def _promises(report: Report) -> str:
             each["sentence"],
             _percent(each["share"]),
             _percent(each["objective"]),
+            each["window"]["text"] if "window" in each else "this period",
             each["bad"],
-            _percent(each.get("spent"))
-            if (each.get("spent") or 0) <= 1
-            else f"{each['spent']:.1f} times",
-            _percent(each.get("share_before")),
+            _spent(each.get("spent")),
+            _percent(each.get("period", each)["share"]),
+            _percent(each.get("period", {}).get("share_before")),
         )
         for each in report["promises"]
     ]
@@ -146,13 +198,19 @@ def _promises(report: Report) -> str:
         "what",
         "kept for",
         "promised",
+        "over",
         "broken for",
         "budget spent",
+        "in this period",
         "before",
     )
     return _section(
         "What was promised", "promises", _table("Promises and how they were kept", heads, rows)
     )
+
+
+def _spent(spent: float | None) -> str:
+    return _percent(spent) if spent is None or spent <= 1 else f"{spent:.1f} times"
 
 
 _HEADS: Final = ("message", "group", "trace", "published", "first lease", "ended", "deliveries")
@@ -356,10 +414,7 @@ def _change(pair: dict[str, float | None]) -> str:
 
 def _sidecars(report: Report) -> str:
     sidecars = report["sidecars"]
-    text = (
-        f"<p>{sidecars['instances']} sidecars, {sidecars['restarts']} restarts."
-        f" {_n(sidecars['spans_written'])} spans written, {_n(sidecars['spans_dropped'])} lost.</p>"
-    )
+    text = f"<p>{sidecars['instances']} sidecars, {sidecars['restarts']} restarts.</p>"
     if sidecars["outages"]:
         rows = [
             (each["of"], each["instance"], _time(each["since"]), _time(each["until"]))

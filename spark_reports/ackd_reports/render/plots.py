@@ -87,7 +87,7 @@ def lines(
             axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         axes.set_ylabel(unit)
         axes.grid(visible=True, linewidth=0.5)
-        locator = dates.AutoDateLocator(maxticks=8)
+        locator = dates.AutoDateLocator(minticks=3, maxticks=8)
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
         if len(series) > 1:

@@ -55,6 +55,6 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     return World(root / "traces", made, root / "lake", root / "out", report(lake, root / "out"))
 
 
-def report(lake: Lake, out: Path) -> Report:
-    """The report of a lake with `TARGETS`."""
-    return build(lake, ReportRequest(sources=(), out=out), TARGETS)
+def report(lake: Lake, out: Path, until_us: int | None = None) -> Report:
+    """The report of a lake with `TARGETS`, until its last event if not told otherwise."""
+    return build(lake, ReportRequest(sources=(), out=out, until_us=until_us), TARGETS)

@@ -109,7 +109,7 @@ def test_a_file_cut_short_gives_what_is_whole_in_it(
     lake = Lake(spark, str(tmp_path / "lake"))
     taken = lake.ingest([str(source)])
     assert [Path(name).name for name in taken.cut] == ["cut.jsonl.gz"]
-    assert lake.cut() == ["cut.jsonl.gz"]
+    assert lake.files() == (1, ["cut.jsonl.gz"])
     assert lake.rows().where("kind = 'life'").select("message").distinct().count() >= 2
     assert PLAN.bad_lines == world.report["quarantine"]["counts"]["line is no OTLP JSON"]
 

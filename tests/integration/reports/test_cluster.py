@@ -97,7 +97,14 @@ def test_a_cluster_tells_the_same_as_one_machine(world: World, tmp_path: Path) -
         command = [str(SPARK / "bin" / "spark-submit"), "--master", master]
         command += [word for each in settings.items() for word in ("--conf", "=".join(each))]
         command += ["--py-files", package, str(tmp_path / "main.py"), "make", str(world.folder)]
-        command += ["--out", str(tmp_path / "out"), "--targets", str(tmp_path / "targets.toml")]
+        command += [
+            "--until",
+            "last",
+            "--out",
+            str(tmp_path / "out"),
+            "--targets",
+            str(tmp_path / "targets.toml"),
+        ]
         done = subprocess.run(
             command, env={**os.environ, **ENVIRON}, capture_output=True, text=True, check=False
         )

@@ -85,7 +85,8 @@ def broken(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("broken")
     targets = out / "targets.toml"
     targets.write_text(TARGET.format(objective=0.9999))
-    assert make("--lake", world.lake, "--out", out, "--targets", targets, "--exact") == 3
+    given = ("--out", out, "--targets", targets, "--exact", "--until", "last")
+    assert make("--lake", world.lake, *given) == 3
     return out
 
 

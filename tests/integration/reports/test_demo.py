@@ -49,7 +49,7 @@ def test_demo_traffic_becomes_a_report() -> None:
     report = json.loads((CACHE / "report-demo" / "report.json").read_text())
     (group,) = report["groups"]
     assert (group["topic"], group["application"], group["system"]) == ("orders", "demo", "local")
-    lost = report["sidecars"]["spans_dropped"]
+    lost = report["completeness"]["spans_dropped"]
     assert 60 - lost <= group["acked"] <= 60
     (batches,) = report["batches"]
     assert batches["deliveries"] + lost >= 62

@@ -35,7 +35,7 @@ from ackd_reports.command import main
 
 out, targets = sys.argv[1:]
 lake = ["--lake", "s3a://lake"]
-first = ["make", "s3a://traces/first", *lake, "--targets", targets]
+first = ["make", "s3a://traces/first", *lake, "--targets", targets, "--until", "last"]
 for words in (
     ["follow", "s3a://traces/late", *lake, "--once"],
     [*first, "--out", out + "/1"],

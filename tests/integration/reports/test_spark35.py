@@ -29,7 +29,14 @@ def test_the_oldest_spark_tells_the_same(world: World, tmp_path: Path) -> None:
     require("" if shutil.which("java") else "reports need Java 17: java is not in PATH")
     (tmp_path / "targets.toml").write_text(TARGETS)
     command = [sys.executable, "-c", MAIN, "make", str(world.folder), "--master", "local[2]"]
-    command += ["--out", str(tmp_path / "out"), "--targets", str(tmp_path / "targets.toml")]
+    command += [
+        "--until",
+        "last",
+        "--out",
+        str(tmp_path / "out"),
+        "--targets",
+        str(tmp_path / "targets.toml"),
+    ]
     for setting in ("spark.sql.codegen.wholeStage=false", "spark.sql.shuffle.partitions=2"):
         command += ["--conf", setting]
     environ = {

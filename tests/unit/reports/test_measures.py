@@ -40,16 +40,16 @@ def test_burn_rate_is_over_the_stretch_alone() -> None:
     series = [(n * BUCKET_US, 0, 100) for n in range(1)]
     series += [(n * BUCKET_US, 98, 2) for n in range(1, 13)]
     sums = measures.Sums(series)
-    assert sums.burn(12 * BUCKET_US, HOUR_US, 0.99) == pytest.approx(2.0)
+    assert sums.burn(12 * BUCKET_US, HOUR_US, 0.99).rate == pytest.approx(2.0)
     assert sums.between(12 * BUCKET_US - HOUR_US, 12 * BUCKET_US) == (12 * 98, 24)
 
 
 def test_an_alert_begins_and_ends_with_the_trouble() -> None:
     """Two hours of health, half an hour in which all is bad, two hours of health."""
-    series = [(n * BUCKET_US, 100, 0) for n in range(24)]
-    series += [(n * BUCKET_US, 0, 100) for n in range(24, 30)]
-    series += [(n * BUCKET_US, 100, 0) for n in range(30, 54)]
-    found = [each for each in measures.alerts(series, 0.99, MONTH_US) if each.long_us == HOUR_US]
+    series = [(n * BUCKET_US, 100 * MICRO, 0) for n in range(24)]
+    series += [(n * BUCKET_US, 0, 100 * MICRO) for n in range(24, 30)]
+    series += [(n * BUCKET_US, 100 * MICRO, 0) for n in range(30, 54)]
+    found = [each for each in alerts(series) if each.long_us == HOUR_US]
     assert len(found) == 1
     # 14.4 % of the hour must be bad: two of twelve buckets. The short window ends it.
     assert found[0].since_us == 25 * BUCKET_US
@@ -59,8 +59,34 @@ def test_an_alert_begins_and_ends_with_the_trouble() -> None:
 
 
 def test_health_alerts_nobody() -> None:
-    series = [(n * BUCKET_US, 1_000, 1) for n in range(900)]
-    assert measures.alerts(series, 0.99, MONTH_US) == []
+    series = [(n * BUCKET_US, 1_000 * MICRO, 1 * MICRO) for n in range(900)]
+    assert alerts(series) == []
+
+
+def test_what_lies_before_fills_the_windows_and_is_not_told() -> None:
+    """Three days of health, then an hour in which 5 % is bad: over three days that is no trend, and
+    a report that saw the hour alone would raise a ticket.
+    """
+    healthy = [(n * BUCKET_US, 100 * MICRO, 0) for n in range(72 * 12)]
+    hour = [(n * BUCKET_US, 95 * MICRO, 5 * MICRO) for n in range(72 * 12, 73 * 12)]
+    since = hour[0][0]
+    assert alerts([*healthy, *hour], since) == []
+    assert {each.severity for each in alerts(hour, since)} == {"ticket"}
+    outage = [(n * BUCKET_US, 0, 100 * MICRO) for n in range(12)]
+    assert alerts([*outage, *healthy[400:]], since - 100 * BUCKET_US) == []
+
+
+@pytest.mark.parametrize(("good", "bad"), [(60, 1), (60, 8), (99_999, 1)])
+def test_a_few_messages_alert_nobody(good: int, bad: int) -> None:
+    """Fewer than 100, or one bad one however many there are."""
+    assert alerts([(0, good * MICRO, bad * MICRO)], objective=0.999_999) == []
+
+
+def alerts(
+    series: measures.Series, since_us: int = -1, objective: float = 0.99
+) -> list[measures.Alert]:
+    """Of a promise over 30 days, with at least 100 messages in a window."""
+    return measures.alerts(series, objective, MONTH_US, 100, since_us)
 
 
 def test_remaining_budget_falls_to_what_is_left() -> None:

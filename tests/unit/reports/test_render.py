@@ -11,10 +11,13 @@ from xml.etree import ElementTree as ET
 from prometheus_client.parser import text_string_to_metric_families
 
 from ackd_reports import model
+from ackd_reports.courses import course_of
+from ackd_reports.evidence import Evidence, VerdictBounds
 from ackd_reports.frames.figures import Figures
 from ackd_reports.frames.lives import COUNTS
 from ackd_reports.render import tables
 from ackd_reports.render.html import as_html
+from ackd_reports.render.prometheus import as_prometheus
 from ackd_reports.targets import Target
 from ackd_reports.words import HOUR_US, MICRO
 
@@ -63,10 +66,30 @@ def figures() -> Figures:
         process=[],
         bad=bad,
         bad_counts=[{"why": "line is no OTLP JSON", "n": 1}],
+        runs=[],
     )
 
 
-REPORT = model.report(figures(), figures(), (TARGET,), [HOSTILE])
+def report(**changed: Any) -> model.Report:
+    """Of those figures; the last event is a minute before the end."""
+    now = figures()
+    last = now.until_us - 60 * MICRO
+    signs = {"first_us": START_US, "last_us": last, "gap_us": HOUR_US, "buckets": 3}
+    given = {"seen": [{**STREAM, **signs}], "runs": [run()], "files": 12, "cut_files": [HOSTILE]}
+    evidence = Evidence(**{**given, "last_event_us": last, **changed})
+    course = course_of(now.buckets, (TARGET,), now.until_us)
+    return model.report(now, figures(), (TARGET,), course, evidence, VerdictBounds())
+
+
+def run(**changed: Any) -> dict[str, Any]:
+    """A run of a sidecar of whose 1,000 spans 999 are there."""
+    told = {"written_first": 0, "written_last": 1_000, "dropped_last": 0, "dropped_before": None}
+    times = {"first_us": START_US, "last_us": START_US + 2 * HOUR_US}
+    flags = {"started": 1, "stopped": 0, "spans": 999, "bad": 0}
+    return {"instance": HOSTILE, "boot": "b", **told, **times, **flags, **changed}
+
+
+REPORT = report()
 
 
 def test_the_page_shows_names_and_runs_none() -> None:
@@ -87,9 +110,38 @@ def test_junit_and_prometheus_hold_names_whole() -> None:
     case = next(each for each in suite if each.find("failure") is not None)
     # XML makes a space of a newline in an attribute that does not say otherwise.
     assert case.get("name") == HOSTILE
-    families = text_string_to_metric_families(tables.as_prometheus(REPORT))
-    topics = {each.labels.get("topic", HOSTILE) for family in families for each in family.samples}
-    assert topics == {HOSTILE}
+    families = text_string_to_metric_families(as_prometheus(REPORT))
+    samples = [each for family in families for each in family.samples]
+    assert {each.labels.get("topic", HOSTILE) for each in samples} == {HOSTILE}
+    told = {each.name: each.value for each in samples}
+    assert told["ackd_report_complete_ratio"] == 0.999
+    age = (
+        told["ackd_report_end_timestamp_seconds"] - told["ackd_report_last_event_timestamp_seconds"]
+    )
+    assert age == 60
+    verdicts = {e.labels["verdict"]: e.value for e in samples if "verdict" in e.labels}
+    assert verdicts == {"broken": 1, "kept": 0, "no data": 0, "incomplete": 0}
+
+
+def test_what_is_missing_is_told_in_the_head() -> None:
+    """Not at the end of the page, where nobody looks."""
+    lost = run(spans=829, dropped_last=20, last_us=START_US)
+    head = as_html(report(runs=[lost])).partition("<main>")[0]
+    assert "81.2745\N{NO-BREAK SPACE}% of what sidecars wrote is there" in head
+    for part in ("171 spans missing", "20 dropped", "1 files end early", "fell silent"):
+        assert part in head
+    assert "1 min before the end" in head
+
+
+def test_nothing_known_looks_green_nowhere() -> None:
+    """In JUnit a skipped case does, so what has no data is an error."""
+    quiet = {**STREAM, "first_us": 0, "last_us": START_US, "gap_us": MICRO, "buckets": 99}
+    found = report(seen=[quiet])
+    suite = ET.fromstring(tables.as_junit(found))  # noqa: S314  our own
+    assert (suite.get("failures"), suite.get("errors")) == ("1", "1")
+    assert not suite.findall(".//skipped")
+    page = as_html(found).partition("<main>")[0]
+    assert "nothing heard since" in page
 
 
 def test_json_has_the_verdict_and_numbers_only() -> None:
@@ -98,7 +150,9 @@ def test_json_has_the_verdict_and_numbers_only() -> None:
     promise = report["promises"][1]
     assert (promise["good"], promise["bad"], promise["share"]) == (16, 4, 0.8)
     assert abs(promise["spent"] - 2.0) < 1e-9
-    assert promise["share_before"] == 0.8
+    assert promise["period"]["share_before"] == 0.8
+    assert promise["window"]["text"] == "30 d"
+    assert [each["bad"] for each in promise["subscriptions"]] == [4]
 
 
 def test_the_command_loads_spark_only_to_work() -> None:

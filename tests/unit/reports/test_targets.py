@@ -1,10 +1,13 @@
-"""Targets: two forms of the same promise, and mistakes that are told all at once."""
+"""Targets of the short form, and mistakes that are told all at once."""
 
 from pathlib import Path
 
 import pytest
 
-from ackd_reports.targets import Target, TargetsError, duration_text, duration_us, load
+from ackd_reports.durations import duration_text, duration_us
+from ackd_reports.targets import Target, TargetsError
+from ackd_reports.targets_file import load
+from ackd_reports.windows import Rolling
 from ackd_reports.words import DAY_US, MICRO
 
 TOML = """
@@ -16,34 +19,14 @@ objective = 0.99
 window = "28d"
 topic = "orders"
 """
-OPENSLO = """
-apiVersion: openslo/v1
-kind: Service
-metadata: {name: orders}
----
-apiVersion: openslo/v1
-kind: SLO
-metadata: {name: orders in time}
-spec:
-  service: orders
-  budgetingMethod: Occurrences
-  timeWindow: [{duration: 28d, isRolling: true}]
-  indicator:
-    metadata: {name: time-to-ack}
-    spec:
-      thresholdMetric:
-        metricSource: {type: ackd, spec: {metric: time_to_ack, topic: orders}}
-  objectives: [{op: lte, value: 30, target: 0.99}]
-"""
 
 
-def test_both_forms_say_the_same(tmp_path: Path) -> None:
-    short, long = tmp_path / "t.toml", tmp_path / "t.yaml"
-    short.write_text(TOML)
-    long.write_text(OPENSLO)
+def test_a_target_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text(TOML)
     only = (("topic", "orders"),)
-    wanted = Target("orders in time", "time_to_ack", 0.99, 30 * MICRO, 28 * DAY_US, only)
-    assert load(short) == load(long) == (wanted,)
+    wanted = Target("orders in time", "time_to_ack", 0.99, 30 * MICRO, Rolling(28 * DAY_US), only)
+    assert load(path) == (wanted,)
     assert wanted.sentence() == (
         "99 % of messages are acked within 30 s of being published (topic orders)"
     )
@@ -55,32 +38,15 @@ def test_all_mistakes_at_once(tmp_path: Path) -> None:
         '[[target]]\nname = "a"\nmeasure = "speed"\nobjective = 1\ncolour = "red"\n'
         '[[target]]\nname = "a"\nmeasure = "wait"\nobjective = 0.9\nwithin = "soon"\n'
         '[[target]]\nname = "b"\nmeasure = "delivered"\nobjective = 0.9\nwithin = "3s"\n'
+        'time_zone = "UTC"\nleast_messages = 0\nfinished_within = "0s"\n'
     )
     with pytest.raises(TargetsError) as found:
         load(path)
     told = str(found.value)
-    for part in ("colour", "'speed'", "objective = 1", '"soon"', "delivered has no duration"):
-        assert part in told
+    parts = ("colour", "'speed'", "objective = 1", '"soon"', "delivered has no duration")
+    for part in (*parts, "time_zone: only with calendar", "least_messages = 0", "above 0"):
+        assert part in told, part
     assert all(line.startswith(str(path)) for line in told.splitlines())
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (("type: ackd", "type: prometheus"), "metricSource.type"),
-        (("op: lte", "op: gt"), "only lte"),
-        (("Occurrences", "Timeslices"), "budgetingMethod"),
-        (("isRolling: true", "isRolling: false"), "only rolling"),
-        (("openslo/v1", "openslo/v2alpha"), "apiVersion"),
-    ],
-)
-def test_what_openslo_can_say_and_we_cannot_is_a_mistake(
-    tmp_path: Path, change: tuple[str, str], told: str
-) -> None:
-    path = tmp_path / "t.yaml"
-    path.write_text(OPENSLO.replace(*change))
-    with pytest.raises(TargetsError, match=told):
-        load(path)
 
 
 def test_an_empty_file_is_a_mistake(tmp_path: Path) -> None:
