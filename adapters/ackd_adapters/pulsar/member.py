@@ -128,7 +128,7 @@ class Member:
         for info in topics:
             if info.topic not in self._shown:
                 self._shown[info.topic] = self._show(info)
-        self._let_go()
+        self._release()
         readers: dict[str, set[str]] = {}
         holders: dict[TopicPartition, str | None] = {}
         for info in topics:
@@ -191,7 +191,7 @@ class Member:
             self._leaving[at] = (time.monotonic() + HAND_OVER_S, done.event)
         self._box.put(Revoked(tuple(partitions), done))
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         now = time.monotonic()
         for at, (until, done) in list(self._leaving.items()):
             if done.is_set() or now >= until:

@@ -265,7 +265,7 @@ class RocketMQConsumer:
 
     def stop_fetch(self, partition: TopicPartition) -> None:
         if self._fetching.pop(partition, None) is not None:
-            self._holds.let_go(partition)
+            self._holds.release(partition)
 
     def pause(self, partition: TopicPartition) -> None:
         """Pause the whole topic: the protocol knows no pause of a partition."""

@@ -125,7 +125,7 @@ class Holds:
             hold.back = True
             self._do(hold)
 
-    def let_go(self, partition: TopicPartition) -> None:
+    def release(self, partition: TopicPartition) -> None:
         """Another sidecar owns the partition now: let the broker deliver all of it again soon."""
         for (topic, place), hold in list(self._by_place.items()):
             if (topic, place.partition) == partition:

@@ -51,7 +51,7 @@ class BreakerState:
     def saw(self, worked: int, failed: int, rules: BreakerRules, now_ms: int) -> bool:
         """Count outcomes. True: they opened or closed the breaker."""
         if worked and self.on:
-            self._let_go()
+            self._close()
             return True
         self._row = 0 if worked else self._row + failed
         self._note(worked, failed, rules, now_ms)
@@ -98,9 +98,9 @@ class BreakerState:
     def release(self) -> bool:
         """Close the breaker, because the settings do not ask for it any more. True: it was open."""
         was = self.on
-        self._let_go()
+        self._close()
         return was
 
-    def _let_go(self) -> None:
+    def _close(self) -> None:
         self.on, self.why, self._row = False, "", 0
         self._parts.clear()

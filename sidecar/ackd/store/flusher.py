@@ -266,7 +266,7 @@ class Flusher:
             answers = [error] * len(flights)
         else:
             for flight, reply in zip(flights, replies, strict=True):
-                _land(flight, reply)
+                _on_reply(flight, reply)
             return
         refused: list[_Flight] = []
         for flight, answer in zip(flights, answers, strict=True):
@@ -275,7 +275,7 @@ class Flusher:
             elif isinstance(answer, StoreError):
                 self._fail([flight], answer)
             else:
-                _land(flight, answer)
+                _on_reply(flight, answer)
         if refused:
             self._flights = self._without_what_cannot_be_sent(refused)
             if self._flights:
@@ -425,7 +425,7 @@ def _number(flight: _Flight) -> None:
         call.term, call.seq, call.journal_from = handle.term, handle.seq, handle.journal_next
 
 
-def _land(flight: _Flight, reply: RecordReply) -> None:
+def _on_reply(flight: _Flight, reply: RecordReply) -> None:
     """Pass the reply to the listener, then to each submitter its own part."""
     handle = flight.handle
     if reply.verdict is CallStatus.OK and flight.call.term and handle.term == flight.call.term:

@@ -52,7 +52,7 @@ class _World:
         finished = ChunkedBitmap()
         for start, end in ranges:
             finished.add_range(start, end)
-        self.replay_log.let_go(LedgerHandle(key), epoch, finished, LeftOpen(SentBack(), []))
+        self.replay_log.released(LedgerHandle(key), epoch, finished, LeftOpen(SentBack(), []))
 
     def replays(self, *before: Op) -> list[tuple[int, int]]:
         """The ranges that the record has finished after it."""

@@ -14,7 +14,7 @@ from ackd.config.schema import BrokerSettings, PublishSettings
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.publishing.outbox import OutboxService
 from ackd.engine.publishing.outbox_lease import LEASE_MS
-from ackd.engine.publishing.outbox_name import OutboxPlace
+from ackd.engine.publishing.outbox_name import OutboxName
 from ackd.engine.publishing.outbox_publisher import AGAIN
 from ackd.errors import (
     BodyTooLargeError,
@@ -48,7 +48,7 @@ class Sender:
         self.context = replace(context, store=store or context.store, identity=name)
         self.up = asyncio.Event()
         self.up.set()
-        self.place = OutboxPlace(
+        self.outbox_name = OutboxName(
             "main", BrokerSettings(adapter="scripted"), self.context.store, self.up
         )
         self.outbox = OutboxService(
@@ -56,7 +56,7 @@ class Sender:
             broker,
             settings or PublishSettings(),
             self.context,
-            self.place,
+            self.outbox_name,
             lambda: self.away,
         )
 
@@ -64,10 +64,10 @@ class Sender:
     async def running(self) -> AsyncIterator[None]:
         """As the runtime does it."""
         tasks = Tasks("test")
-        tasks.start(self.place.find(self.broker), "place")
+        tasks.start(self.outbox_name.find(self.broker), "outbox_name")
         tasks.start(self.outbox.run(), "sender")
         try:
-            await asyncio.wait_for(self.place.known.wait(), 60)
+            await asyncio.wait_for(self.outbox_name.known.wait(), 60)
             yield
         finally:
             await self.outbox.stop()

@@ -81,7 +81,7 @@ class Member:
         wants, holders = map(_pairs, await self._server.script(BEAT, self._keys, arguments))
         lost = [place for place in self._held if holders.get(place) != self.name]
         self._lose(lost)
-        await self._let_go()
+        await self._release()
         mine: dict[str, TopicPartition] = {}
         for name, topic in topics.items():
             members = sorted(who for who, texts in wants.items() if name in json.loads(texts))
@@ -117,7 +117,7 @@ class Member:
             self._leaving[place] = (until, done.event)
         self._tell(Revoked(tuple(sorted(self._held[place] for place in fresh)), done))
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         now = asyncio.get_running_loop().time()
         over = [p for p, (until, done) in self._leaving.items() if done.is_set() or now >= until]
         if over:

@@ -1,7 +1,7 @@
 """Replay log: what this sidecar knows to be finished or leased, kept for a while in case the store
 forgets it (R10).
 
-A ledger that was `let go` is that of a released partition.
+A released ledger is that of a released partition.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Confirmed(NamedTuple):
     ops: Sequence[Op]
 
 
-class _LetGo(NamedTuple):
+class _Released(NamedTuple):
     since_ms: int
     key: LedgerKey
     incarnation: int
@@ -92,7 +92,7 @@ class ReplayLog:
         self._clock = clock
         self._acks: deque[_Acks] = deque()
         self._ack_count = self._confirmed_count = 0
-        self._let_go: deque[_LetGo] = deque()
+        self._released: deque[_Released] = deque()
         self._confirmed: deque[_Confirmed] = deque()
         self._extended: OrderedDict[tuple[LedgerKey, int], tuple[int, Lease]] = OrderedDict()
 
@@ -140,23 +140,23 @@ class ReplayLog:
             known.popitem(last=False)
         self._purge_extended()
 
-    def let_go(
+    def released(
         self, handle: LedgerHandle, epoch: int, finished: ChunkedBitmap, left: LeftOpen
     ) -> None:  # fmt: skip
         """Keep what a released partition's ledger knew; `finished` must not change any more."""
         now_ms = self._clock.monotonic_ms()
-        gone = _LetGo(now_ms, handle.key, handle.incarnation, epoch, finished, left, [])
-        self._let_go.append(gone)
+        gone = _Released(now_ms, handle.key, handle.incarnation, epoch, finished, left, [])
+        self._released.append(gone)
         self.purge()
 
     def purge(self) -> None:
         """Forget released partitions and extensions that are older than `KEEP_MS`."""
         self._purge_extended()
         old_ms = self._clock.monotonic_ms() - KEEP_MS
-        while self._let_go and (
-            len(self._let_go) > LEDGERS_MAX or self._let_go[0].since_ms < old_ms
+        while self._released and (
+            len(self._released) > LEDGERS_MAX or self._released[0].since_ms < old_ms
         ):
-            self._let_go.popleft()
+            self._released.popleft()
 
     def _purge_extended(self) -> None:
         old_ms = self._clock.monotonic_ms() - KEEP_MS
@@ -167,7 +167,7 @@ class ReplayLog:
         """Yield what must be replayed before all acks, because some acks are for origin records."""
         now_ms = self._clock.monotonic_ms()
         yield from self._confirmed
-        for each in self._let_go:
+        for each in self._released:
             yield _Confirmed(each.since_ms, each.key, each.incarnation, each.open.ops(now_ms))
 
     def known(self, key: LedgerKey, incarnation: int) -> list[Op]:
@@ -177,7 +177,7 @@ class ReplayLog:
         for acks in self._acks:
             if acks.key == key:
                 ops += _ops(acks.epoch, acks.offsets)
-        for each in self._let_go:
+        for each in self._released:
             if each.key == key:
                 ops += each.ops()
         return ops
@@ -201,22 +201,22 @@ class ReplayLog:
         for (key, _), (_, lease) in self._extended.items():
             if key.subscription == subscription and lease.due_ms > now_ms:
                 _add(by_key, key, 0, [lease.again(now_ms)])
-        self._add_let_go(by_key, subscription)
+        self._add_released(by_key, subscription)
         await self._replay_all(by_key)
 
-    async def replay_let_go(self, subscription: str) -> None:
+    async def replay_released(self, subscription: str) -> None:
         """Repeat what was finished in released partitions; once for each server run, because the
         next run may have forgotten it again.
         """
         self.purge()
         by_key: dict[LedgerKey, _Parts] = {}
-        self._add_let_go(by_key, subscription)
+        self._add_released(by_key, subscription)
         await self._replay_all(by_key)
 
-    def _add_let_go(self, by_key: dict[LedgerKey, _Parts], subscription: str) -> None:
+    def _add_released(self, by_key: dict[LedgerKey, _Parts], subscription: str) -> None:
         """Add what was not repeated to this server run yet."""
         now_ms = self._clock.monotonic_ms()
-        for each in self._let_go:
+        for each in self._released:
             if each.key.subscription != subscription or each.repeated_to == [self._run()]:
                 continue
             each.repeated_to[:] = [self._run()]

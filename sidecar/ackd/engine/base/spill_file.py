@@ -148,7 +148,7 @@ class FileSpill:
         """Free a body; the next write gets its room."""
         self._freed.append(stub)
         if len(self._freed) == FREED_MAX:
-            self._thread.submit(self._let_go)
+            self._thread.submit(self._release_freed)
 
     async def close(self) -> None:
         try:
@@ -164,7 +164,7 @@ class FileSpill:
     # --- in the thread
 
     def _write(self, records: Sequence[Record]) -> list[Stub] | None:
-        self._let_go()
+        self._release_freed()
         bodies = [
             self._encode(
                 _StoredBody(each.offset, each.key, each.value, each.headers, each.timestamp_ms)
@@ -216,7 +216,7 @@ class FileSpill:
             raise OSError(f"{segment.path}: {error}") from error
         return Record(body.offset, body.key, body.value, body.headers, body.timestamp_ms)
 
-    def _let_go(self) -> None:
+    def _release_freed(self) -> None:
         freed, self._freed = self._freed, []
         for stub in freed:
             segment = self._segments.get(stub.segment)

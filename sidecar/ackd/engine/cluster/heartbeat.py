@@ -207,7 +207,7 @@ class Heartbeat:
         await replay_log.replay(name)
         while any(p.needs_reread for p in self._partitions.owned.values()):  # noqa: ASYNC110 - many ends
             await asyncio.sleep(POLL_MS / 1000)
-        await replay_log.replay_let_go(name)  # others may have taken records before we read them
+        await replay_log.replay_released(name)  # others may have taken records before we read them
         if run == self._rejoining:
             self._membership.replayed(run)
             self._owner.settle_repairs()

@@ -304,9 +304,9 @@ class Ownership:
                 notify(partition)
             replay_log, finished = self._context.replay_log, partition.ledger.finished
             left = partition.ledger.send_back.left_open()
-            replay_log.let_go(partition.handle, partition.epoch, finished, left)
+            replay_log.released(partition.handle, partition.epoch, finished, left)
             if partition.needs_reread:
-                again = replay_log.replay_let_go(self._state.name)
+                again = replay_log.replay_released(self._state.name)
                 self._tasks.start(again, f"replay.{partition.tp.topic}", ends=True)
         partition.close()
         for notify in self._parts.on_dropped:

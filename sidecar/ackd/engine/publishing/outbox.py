@@ -17,7 +17,7 @@ from ackd.core.outbox import Bounds, EnqueueRequest, EnqueueResult, NewMessage
 from ackd.engine.base.context import Context
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.publishing.outbox_codec import read_status, write_message
-from ackd.engine.publishing.outbox_name import OutboxPlace
+from ackd.engine.publishing.outbox_name import OutboxName
 from ackd.engine.publishing.outbox_sender import OutboxSender
 from ackd.errors import (
     BodyTooLargeError,
@@ -45,15 +45,15 @@ class OutboxService:
         broker: Broker,
         settings: PublishSettings,
         context: Context,
-        place: OutboxPlace,
+        outbox_name: OutboxName,
         away: Callable[[], bool],
     ) -> None:
         self.name = name
-        self._place = place
+        self._outbox_name = outbox_name
         self.away = away
         self._settings = settings
         self._context = context
-        self.sender = OutboxSender(name, broker, settings, context, place, away)
+        self.sender = OutboxSender(name, broker, settings, context, outbox_name, away)
         self._bounds = Bounds(
             settings.outbox_messages_max, settings.outbox_bytes_max, settings.idempotency_ms
         )
@@ -108,7 +108,7 @@ class OutboxService:
                 try:
                     requests = [enqueue for enqueue, _ in asked]
                     answers = await self._context.store.outboxes.enqueue(
-                        self._place.name, requests, self._bounds
+                        self._outbox_name.name, requests, self._bounds
                     )
                 except (StoreError, BrokerError) as error:
                     _fail(asked, error)
@@ -134,14 +134,14 @@ class OutboxService:
 
     async def status(self, number: int) -> OutboxMessage:
         """Read one message's state. Raises UnknownOutboxMessageError, StoreError."""
-        found = await self._context.store.outboxes.status(self._place.name, number)
+        found = await self._context.store.outboxes.status(self._outbox_name.name, number)
         if not found.state:
             raise UnknownOutboxMessageError
         return read_status(self.name, number, found)
 
     async def again(self, number: int) -> OutboxMessage:
         """Send a failed message again. Raises NotFailedError, and what `look` raises."""
-        if not await self._context.store.outboxes.again(self._place.name, number):
+        if not await self._context.store.outboxes.again(self._outbox_name.name, number):
             found = await self.status(number)
             raise NotFailedError(f"{found.id} is {found.state}")
         self.sender.accepted(0)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from ackd.core.outbox import ResultRetention, TakenMessage, TakeRequest, TakeResult
-from ackd.engine.publishing.outbox_name import OutboxPlace
+from ackd.engine.publishing.outbox_name import OutboxName
 from ackd.engine.publishing.outbox_queue import BATCH_MAX, OutboxQueue
 from ackd.ports import Clock, Store
 
@@ -29,7 +29,7 @@ class OutboxLease:
         self,
         name: str,
         owner: str,
-        place: OutboxPlace,
+        outbox_name: OutboxName,
         store: Store,
         clock: Clock,
         keep: ResultRetention,
@@ -37,7 +37,7 @@ class OutboxLease:
     ) -> None:
         self._name = name
         self._owner = owner
-        self._place = place
+        self._outbox_name = outbox_name
         self._store = store
         self._clock = clock
         self._keep = keep
@@ -72,7 +72,7 @@ class OutboxLease:
         self._questions += 1
         request = TakeRequest(self._owner, self.term, self._questions, LEASE_MS)
         answer = await self._store.outboxes.take(
-            self._place.name, request, min(room, BATCH_MAX), TAKE_BYTES_MAX, have
+            self._outbox_name.name, request, min(room, BATCH_MAX), TAKE_BYTES_MAX, have
         )
         self.last = answer._replace(messages=())
         self._store_ahead_ms = answer.now_ms - self._clock.monotonic_ms()
@@ -97,7 +97,7 @@ class OutboxLease:
         if not results or not self.term:
             return
         if not await self._store.outboxes.done(
-            self._place.name, self._owner, self.term, LEASE_MS, results, self._keep
+            self._outbox_name.name, self._owner, self.term, LEASE_MS, results, self._keep
         ):
             self._lost()
             return
@@ -111,7 +111,7 @@ class OutboxLease:
         unsent = self._queue.never_sent()
         term, self.term = self.term, 0
         self._queue.clear()
-        await self._store.outboxes.release(self._place.name, self._owner, term, unsent)
+        await self._store.outboxes.release(self._outbox_name.name, self._owner, term, unsent)
 
     def _lost(self) -> None:
         """Another sidecar has the lease: drop what was taken under the last term."""

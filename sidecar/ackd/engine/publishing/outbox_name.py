@@ -24,7 +24,7 @@ AGAIN = Backoff.constant(500)
 """Store and broker have just started, as a rule."""
 
 
-class OutboxPlace:
+class OutboxName:
     """The name of an outbox in the store, as soon as it is known."""
 
     def __init__(
@@ -33,8 +33,8 @@ class OutboxPlace:
         self._broker = broker
         self._store = store
         self._up = up
-        way = f"{settings.adapter} {settings.options!r}".encode()
-        self._value = f"cluster:{broker}:{blake2b(way, digest_size=8).hexdigest()}"
+        connection = f"{settings.adapter} {settings.options!r}".encode()
+        self._value = f"cluster:{broker}:{blake2b(connection, digest_size=8).hexdigest()}"
         self._name = ""
         self.known = asyncio.Event()
 

@@ -19,7 +19,7 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.publishing.outbox_codec import read_message
 from ackd.engine.publishing.outbox_lease import OutboxLease
-from ackd.engine.publishing.outbox_name import OutboxPlace
+from ackd.engine.publishing.outbox_name import OutboxName
 from ackd.engine.publishing.outbox_publisher import POLL_S, STOP_MS, OutboxPublisher
 from ackd.engine.publishing.outbox_queue import OutboxQueue
 from ackd.engine.publishing.turn_timer import TurnTimer
@@ -43,11 +43,11 @@ class OutboxSender:
         broker: Broker,
         settings: PublishSettings,
         context: Context,
-        place: OutboxPlace,
+        outbox_name: OutboxName,
         away: Callable[[], bool],
     ) -> None:
         self._name = name
-        self._place = place
+        self._outbox_name = outbox_name
         self._away = away
         self._clock = clock = context.clock
         self._metrics = metrics = context.metrics.publishing
@@ -57,7 +57,9 @@ class OutboxSender:
         keep = ResultRetention(
             settings.outbox_result_ms, settings.outbox_results_max, settings.outbox_failed_ms
         )
-        self._lease = lease = OutboxLease(name, owner, place, context.store, clock, keep, queue)
+        self._lease = lease = OutboxLease(
+            name, owner, outbox_name, context.store, clock, keep, queue
+        )
         tasks = Tasks(f"outbox.{name}.send", context.vitals)
         self._publisher = OutboxPublisher(
             name, broker, clock, metrics, tasks, queue, lease, away, self._timer.wake
@@ -90,7 +92,7 @@ class OutboxSender:
 
     async def run(self) -> None:
         self._detail = "the broker was never reached"
-        await self._place.known.wait()
+        await self._outbox_name.known.wait()
         while True:
             self._timer.begin()
             pause_ms = IDLE_POLL_MS

@@ -11,7 +11,7 @@ from ackd.config.schema import Settings
 from ackd.engine.base.context import Context
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.publishing.outbox import OutboxService
-from ackd.engine.publishing.outbox_name import OutboxPlace
+from ackd.engine.publishing.outbox_name import OutboxName
 from ackd.engine.publishing.publish import Publisher
 from ackd.engine.retry.own_topic import ReservedTopics
 from ackd.errors import BadParameterError
@@ -43,11 +43,11 @@ class Publishing:
             outbox = None
             if settings.outbox != "off":
                 how = self._settings.brokers[name]
-                place = OutboxPlace(name, how, context.store, self._up[name])
+                outbox_name = OutboxName(name, how, context.store, self._up[name])
                 away = partial(self._away, name)
-                outbox = OutboxService(name, broker, settings, context, place, away)
+                outbox = OutboxService(name, broker, settings, context, outbox_name, away)
                 self._outboxes[name] = outbox
-                tasks.start(place.find(broker), f"outbox.{name}.place", ends=True)
+                tasks.start(outbox_name.find(broker), f"outbox.{name}.name", ends=True)
                 tasks.start(outbox.run(), f"outbox.{name}")
             subscriptions = {
                 n: s for n, s in self._settings.subscriptions.items() if s.broker == name

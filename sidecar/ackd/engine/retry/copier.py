@@ -91,14 +91,14 @@ class Copier:
         self,
         state: SubscriptionState,
         context: Context,
-        way: CopyTarget,
+        target: CopyTarget,
         topic: OwnTopic,
         bodies: BodySpill,
     ) -> None:
         self._state = state
         self._bodies = bodies
         self._context = context
-        self._way = way
+        self._target = target
         self._topic = topic
         self._jobs: dict[tuple[Partition, int], CopyJob] = {}
         self._errors: dict[tuple[Partition, int], str] = {}
@@ -165,7 +165,7 @@ class Copier:
             pass
 
     def _report_condition(self) -> None:
-        code, conditions = self._way.condition, self._state.conditions
+        code, conditions = self._target.condition, self._state.conditions
         if self._errors:
             first = next(iter(self._errors.values()))
             conditions[code] = Condition(code, f"{len(self._errors)} copies not stored: {first}")
@@ -239,12 +239,12 @@ class Copier:
             first_error=(carried.first_error if carried is not None else "") or first,
             last_error=last or (carried.last_error if carried is not None else ""),
             redriven=carried.redriven if carried is not None else None,
-            order_key=partition.ledger.send_back.key(job.offset) if self._way is RETRY else 0,
+            order_key=partition.ledger.send_back.key(job.offset) if self._target is RETRY else 0,
             reset_epoch=carried.reset_epoch if carried is not None else partition.epoch,
         )
         # The broker spreads dead letters as it likes; retry copies of one key stay in order.
         place = None
-        if self._way is RETRY and self._state.broker.capabilities.explicit_partition:
+        if self._target is RETRY and self._state.broker.capabilities.explicit_partition:
             place = copy_partition(body, origin, partitions)
         headers = retry_copy_headers(retry_copy, body.headers)
         return Outgoing(self._topic.name, body.key, body.value, headers, place)
@@ -265,7 +265,7 @@ class Copier:
         partition.perform()
 
     def _finish_op(self, job: CopyJob, entry: Entry[Held]) -> Op:
-        reason = Finish.VANISHED if entry.body is None else self._way.reason
+        reason = Finish.VANISHED if entry.body is None else self._target.reason
         return FinishOrigin(job.offset, job.generation, entry.rollback_epoch, reason)
 
     def _finished(self, job: CopyJob, result: OpResult, now_ms: int) -> None:
@@ -274,12 +274,12 @@ class Copier:
         if result.outcome not in (Outcome.DONE, Outcome.FINISHED):
             partition.reload()  # a rejoin changed the slot's rollback epoch: read it again
             return
-        self._context.metrics.copies.at(self._state.name, self._way.name, "stored").inc()
+        self._context.metrics.copies.at(self._state.name, self._target.name, "stored").inc()
         if partition.tracing is not None:
-            event = SpanEvent.SEND_BACK if self._way is RETRY else SpanEvent.DEAD_LETTER
+            event = SpanEvent.SEND_BACK if self._target is RETRY else SpanEvent.DEAD_LETTER
             partition.tracing.copied(event, offset, job.generation, self._topic.name, now_ms)
         self._bodies.free(partition, offset)
-        self._way.done(partition, offset)
+        self._target.done(partition, offset)
         partition.copies.forget(offset)
 
     def _failed(self, jobs: Sequence[CopyJob], detail: str) -> None:
@@ -294,5 +294,5 @@ class Copier:
             self._topic.name,
             detail,
         )
-        self._context.metrics.copies.at(name, self._way.name, "failed").inc(len(jobs))
+        self._context.metrics.copies.at(name, self._target.name, "failed").inc(len(jobs))
         self._report_condition()

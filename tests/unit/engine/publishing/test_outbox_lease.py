@@ -10,7 +10,7 @@ import pytest
 from ackd.config.schema import BrokerSettings
 from ackd.core.outbox import Bounds, EnqueueRequest, NewMessage, ResultRetention, SendResult
 from ackd.engine.publishing.outbox_lease import LEASE_MS, OutboxLease
-from ackd.engine.publishing.outbox_name import OutboxPlace
+from ackd.engine.publishing.outbox_name import OutboxName
 from ackd.engine.publishing.outbox_queue import OutboxQueue
 from ackd.ports import Outgoing
 from tests.unit.engine.clock import TestClock
@@ -24,9 +24,11 @@ KEEP = ResultRetention(60_000, 100, 60_000)
 class Holder:
     """One sidecar's lease, and what it has taken."""
 
-    def __init__(self, world: World, place: OutboxPlace, name: str) -> None:
+    def __init__(self, world: World, outbox_name: OutboxName, name: str) -> None:
         self.queue = OutboxQueue()
-        self.lease = OutboxLease("main", name, place, world.store, world.clock, KEEP, self.queue)
+        self.lease = OutboxLease(
+            "main", name, outbox_name, world.store, world.clock, KEEP, self.queue
+        )
 
     async def take(self, room: int = 10, *, resync: bool = False) -> list[int]:
         taken = await self.lease.take(room, resync=resync)
@@ -36,26 +38,26 @@ class Holder:
 
 
 @pytest.fixture
-async def place(world: World) -> OutboxPlace:
+async def outbox_name(world: World) -> OutboxName:
     """An outbox with three messages that are due."""
     up = asyncio.Event()
     up.set()
-    place = OutboxPlace("main", BrokerSettings(adapter="scripted"), world.store, up)
-    await place.find(ScriptedBroker())
-    await accept(world, place, 0, 0, 0)
-    return place
+    outbox_name = OutboxName("main", BrokerSettings(adapter="scripted"), world.store, up)
+    await outbox_name.find(ScriptedBroker())
+    await accept(world, outbox_name, 0, 0, 0)
+    return outbox_name
 
 
-async def accept(world: World, place: OutboxPlace, *delays_ms: int) -> None:
+async def accept(world: World, outbox_name: OutboxName, *delays_ms: int) -> None:
     """More messages, due after so long."""
     messages = tuple(NewMessage(delay_ms, b"body") for delay_ms in delays_ms)
-    await world.store.outboxes.enqueue(place.name, [EnqueueRequest(b"", messages)], BOUNDS)
+    await world.store.outboxes.enqueue(outbox_name.name, [EnqueueRequest(b"", messages)], BOUNDS)
 
 
 async def test_i8_the_first_to_ask_has_it_and_takes_what_fits(
-    world: World, place: OutboxPlace
+    world: World, outbox_name: OutboxName
 ) -> None:
-    one, two = Holder(world, place, "one"), Holder(world, place, "two")
+    one, two = Holder(world, outbox_name, "one"), Holder(world, outbox_name, "two")
     assert not one.lease.valid
     assert await one.take(2) == [1, 2]
     assert await two.take() == []
@@ -64,8 +66,8 @@ async def test_i8_the_first_to_ask_has_it_and_takes_what_fits(
     assert await one.take() == [3]
 
 
-async def test_i1_it_ends_unless_a_call_extends_it(world: World, place: OutboxPlace) -> None:
-    one = Holder(world, place, "one")
+async def test_i1_it_ends_unless_a_call_extends_it(world: World, outbox_name: OutboxName) -> None:
+    one = Holder(world, outbox_name, "one")
     await one.take()
     world.clock.pass_ms(LEASE_MS - 1)
     assert one.lease.valid
@@ -79,9 +81,9 @@ async def test_i1_it_ends_unless_a_call_extends_it(world: World, place: OutboxPl
 
 
 async def test_who_loses_it_forgets_what_it_took(
-    world: World, place: OutboxPlace, caplog: pytest.LogCaptureFixture
+    world: World, outbox_name: OutboxName, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one, two = Holder(world, place, "one"), Holder(world, place, "two")
+    one, two = Holder(world, outbox_name, "one"), Holder(world, outbox_name, "two")
     await one.take()
     one.queue.finish(SendResult(1, b"stored"))
     world.clock.pass_ms(LEASE_MS)
@@ -93,9 +95,9 @@ async def test_who_loses_it_forgets_what_it_took(
 
 
 async def test_what_was_taken_before_another_held_it_is_taken_again(
-    world: World, place: OutboxPlace
+    world: World, outbox_name: OutboxName
 ) -> None:
-    one, two = Holder(world, place, "one"), Holder(world, place, "two")
+    one, two = Holder(world, outbox_name, "one"), Holder(world, outbox_name, "two")
     await one.take()
     world.clock.pass_ms(LEASE_MS)
     await two.take()
@@ -104,8 +106,10 @@ async def test_what_was_taken_before_another_held_it_is_taken_again(
     assert len(one.queue) == 3
 
 
-async def test_i1_given_back_are_those_that_were_not_sent(world: World, place: OutboxPlace) -> None:
-    one, two = Holder(world, place, "one"), Holder(world, place, "two")
+async def test_i1_given_back_are_those_that_were_not_sent(
+    world: World, outbox_name: OutboxName
+) -> None:
+    one, two = Holder(world, outbox_name, "one"), Holder(world, outbox_name, "two")
     await one.take()
     one.queue.choose(0)[2].fly()
     await one.lease.release()
@@ -114,19 +118,21 @@ async def test_i1_given_back_are_those_that_were_not_sent(world: World, place: O
     assert {each.number: each.in_doubt for each in taken} == {1: False, 2: True, 3: False}
 
 
-async def test_r12_a_lost_answer_takes_nothing_away(world: World, place: OutboxPlace) -> None:
-    one = Holder(world, place, "one")
+async def test_r12_a_lost_answer_takes_nothing_away(world: World, outbox_name: OutboxName) -> None:
+    one = Holder(world, outbox_name, "one")
     await one.lease.take(10, resync=False)  # nobody read the answer
     assert await one.take() == []
     assert await one.take(resync=True) == [1, 2, 3]
     assert await one.take(resync=True) == []
 
 
-async def test_messages_are_due_by_the_clock_of_the_store(world: World, place: OutboxPlace) -> None:
+async def test_messages_are_due_by_the_clock_of_the_store(
+    world: World, outbox_name: OutboxName
+) -> None:
     clock = TestClock()
     clock.pass_ms(7_000_000)
-    lease = OutboxLease("main", "one", place, world.store, clock, KEEP, OutboxQueue())
-    await accept(world, place, 60_000)
+    lease = OutboxLease("main", "one", outbox_name, world.store, clock, KEEP, OutboxQueue())
+    await accept(world, outbox_name, 60_000)
     await lease.take(10, resync=False)
     assert lease.last.next_due_ms - lease.store_now_ms() == 60_000
     clock.pass_ms(100)
