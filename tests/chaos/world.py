@@ -69,7 +69,10 @@ class KafkaAt:
 
 @dataclass
 class World:
-    """Sidecars on one broker and one store. Use `world(...)`, which stops them all."""
+    """Sidecars on one broker and one store. Use `world(...)`, which stops them all.
+
+    `drain_ms` is short, as tests leave leases open on purpose, which nobody settles at the end.
+    """
 
     broker: BrokerPart
     folder: Path
@@ -79,6 +82,7 @@ class World:
     store_settings: Mapping[str, Value] = field(default_factory=dict)
     store_url: str = ""
     command: tuple[str, ...] = ()
+    drain_ms: int = 500
     sections: dict[str, Mapping[str, Value]] = field(default_factory=dict)
     sidecars: dict[str, Sidecar] = field(default_factory=dict)
 
@@ -99,8 +103,7 @@ class World:
                 group=f"{self.topic}-group",
                 subscription=self.subscription,
                 store=self.store_settings,
-                # Leases are left open on purpose; nobody will settle them at the end.
-                server={"drain_ms": 500},
+                server={"drain_ms": self.drain_ms},
                 sections=self.sections,
             )
             if self.command:

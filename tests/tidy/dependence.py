@@ -69,6 +69,7 @@ ENGINE_PARTS: dict[str, tuple[str, ...]] = {
     "ackd.engine.parts_by_name": ("ackd.engine",),
     "ackd.engine.subscription": ("ackd.engine",),
     "ackd.engine.drain": ("ackd.engine",),
+    "ackd.engine.departure": ("ackd.engine",),
     "ackd.engine.runtime": ("ackd.engine",),
 }
 """A room of the engine -> the rooms that it may know. Imports for types alone count as well."""

@@ -86,7 +86,8 @@ class ServerSettings:
     settle_max: int = setting(1000, "Most items in one settle.", min=1, max=10_000)
     drain_ms: int = setting(
         10 * SECOND_MS,
-        "How long a stopping sidecar goes on serving settles before it exits.",
+        "How long a stopping sidecar goes on serving settles before it exits; and receives, over "
+        "links, for three quarters of that at most.",
         min=0,
         max=10 * MINUTE_MS,
     )

@@ -19,6 +19,7 @@ from ackd.engine.control.readiness import SubscriptionReadiness
 from ackd.engine.control.subscription_gauges import SubscriptionGauges
 from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.receive_attempts import ReceiveAttempts
+from ackd.engine.departure import Departure
 from ackd.engine.operations.subscription_dead_letters import SubscriptionDeadLetters
 from ackd.engine.operations.subscription_seeks import SubscriptionSeeks
 from ackd.engine.partition.owned import OwnedPartitions
@@ -41,6 +42,7 @@ class PartsByName:
 
     partitions: ByName[OwnedPartitions] = field(default_factory=ByName)
     dispatchers: ByName[Dispatcher] = field(default_factory=ByName)
+    departures: ByName[Departure] = field(default_factory=ByName)
     attempts: ByName[ReceiveAttempts] = field(default_factory=ByName)
     dead_letters: ByName[SubscriptionDeadLetters] = field(default_factory=ByName)
     seeks: ByName[SubscriptionSeeks] = field(default_factory=ByName)

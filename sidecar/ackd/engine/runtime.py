@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ackd import __version__
@@ -118,12 +118,11 @@ class Runtime:
         self.outbox: OutboxApi = OutboxServices(outboxes)
         self.dead = DeadLetters(self._by_name.dead_letters, self._store, self._clock)
         self.progress = Seeks(self._by_name.seeks)
-        self._handed = HandedLeases(
-            keep=settings.server.stop == "release" or settings.app.down_leases == "retry"
-        )
+        self._handed = HandedLeases()
         self._drain = Drain(
             self._by_name.partitions,
             self._by_name.dispatchers,
+            self._by_name.departures,
             self._publishing,
             self._handed,
             self._settling,
@@ -234,7 +233,7 @@ class Runtime:
         self._tasks.start(self._settle_all(items), "release", vital=False, ends=True)
 
     async def _settle_all(self, items: Sequence[SettleItem]) -> None:
-        await self._settling().settle(items)
+        self._handed.settled(items, await self._settling().settle(items))
 
     async def _start_broker(self, name: str, broker: Broker) -> None:
         def failed(error: BrokerError) -> None:
@@ -275,6 +274,7 @@ class Runtime:
         self._drain.begin()
         if self._outages is not None:
             self._outages.end()
+        await self._drain.stop()
         await asyncio.gather(*(each.leave() for each in self._subscriptions.values()))
         await self._publishing.stop()
         await self._links.stop()
@@ -337,7 +337,9 @@ class Runtime:
             dispatcher.give_back(received.messages)
 
     async def settle(self, items: Sequence[SettleItem]) -> list[SettleResult]:
-        return await self._settling().settle(items)
+        results = await self._settling().settle(items)
+        self._handed.settled(items, results)
+        return results
 
     async def settle_and_receive(
         self, items: Sequence[SettleItem], name: str, request: ReceiveRequest
@@ -362,6 +364,7 @@ class Runtime:
             for waiter in entered:
                 dispatcher.leave(waiter)
             raise
+        self._handed.settled(items, results)
         if refused:
             self.metrics.receives.at(name, "error").inc()
             return results, refused[0]
@@ -411,12 +414,12 @@ class Runtime:
     # --- stopping
 
     def quiesce(self) -> None:
-        """Deliver nothing new, for good; settles go on."""
+        """Deliver nothing new, for good; others get what is owned here, and settles go on."""
         self._drain.quiesce()
 
-    async def drain(self) -> None:
-        """Deliver nothing new; return when no message is leased any more. Settles go on."""
-        await self._drain.drain()
+    async def drain(self, serve_s: float = 0.0, quiet: Callable[[], None] | None = None) -> None:
+        """See `Drain.drain`; settles go on."""
+        await self._drain.drain(serve_s, quiet)
 
     async def give_back(self) -> int:
         """Release every lease of applications here, uncounted; returns how many. Raises

@@ -51,6 +51,7 @@ from ackd.engine.delivery.fetch_throttle import FetchThrottle
 from ackd.engine.delivery.handed_leases import HandedLeases
 from ackd.engine.delivery.receive_attempts import ReceiveAttempts
 from ackd.engine.delivery.window_pressure import WindowPressure
+from ackd.engine.departure import Departure, LastReport
 from ackd.engine.operations.archive import AnyDocument, KeepRight, OperationJob
 from ackd.engine.operations.dead_letter_records import DeadLetterRecords
 from ackd.engine.operations.operation_runner import Operations
@@ -104,7 +105,7 @@ RETRY_TOPIC_MS = 200
 """How long joining the group waits for the retry topic, which may also come later."""
 
 
-# tidy: long-class lines=385 attributes=32 -- the composition root: an attribute for each part
+# tidy: long-class lines=385 attributes=34 -- the composition root: an attribute for each part
 class Subscription:
     """The parts of one subscription. `handed`: leases of partitions that others own by now;
     `by_name`: the tables through which others find its parts; `look`: looks a lease up.
@@ -138,6 +139,7 @@ class Subscription:
         self._build_ownership(handed)
         self._build_operations()
         self.sharing = None if peers is None else self._share(peers, handed)
+        self._reading: list[asyncio.Task[None]] = []
         self._connect()
         _offer(self, by_name, look)
 
@@ -228,6 +230,7 @@ class Subscription:
         state, context, partitions = self.state, self.context, self.partitions
         self.records = Records(context, partitions, self.membership)
         self.committer = Committer(state, context, partitions)
+        self.report = LastReport(self.timers, self.committer, traced=self.tracing is not None)
         self.ownership = Ownership(
             state,
             context,
@@ -236,7 +239,7 @@ class Subscription:
             self.membership,
             self.records,
             self.retry_topic,
-            self._commit_first,
+            self.committer.commit_first,
             self._partition_parts(handed),
         )
         self.heartbeat = Heartbeat(
@@ -256,7 +259,7 @@ class Subscription:
             self.ownership,
             self.ownership.leader_epochs,
             self.copy_filter,
-            self._hand_over,
+            self.report.write,
             self.timers.wake_if_idle,
         )
         if isinstance(state.consumer, BrokerSideAcks):
@@ -404,16 +407,15 @@ class Subscription:
                 self.state.health.group_joined()
                 for run in self._loops():
                     group.create_task(endless(run))
+                self._reading = [group.create_task(endless(run)) for run in self._reads()]
         finally:
             await self._stop()
 
     def _loops(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         """Tasks that run for as long as the subscription does."""
         loops = [
-            self.events.run,
             self.heartbeat.run,
             self.timers.run,
-            self.committer.run,
             self.claims.run,
             self.key_queues.run,
             self.send_back.run,
@@ -421,13 +423,24 @@ class Subscription:
             self.operations.run,
             self.bodies.run,
         ]
-        if isinstance(self.state.broker, TopicLook):
-            loops.append(self.retry_topic.watch)
         if self.dedup is not None:
             loops.append(self.dedup.run)
+        return loops
+
+    def _reads(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+        """Tasks of a member of the group: they end when this sidecar leaves it."""
+        loops = [self.events.run, self.committer.run]
+        if isinstance(self.state.broker, TopicLook):
+            loops.append(self.retry_topic.watch)
         if self.events.broker_side_acks is not None:
             loops.append(self.events.broker_side_acks.run)
         return loops
+
+    async def leave_group(self) -> None:
+        """Be a member of the broker's group no more; settles and heartbeats go on."""
+        for task in self._reading:
+            task.cancel()
+        await self.state.consumer.close()
 
     async def _stop(self) -> None:
         self.dispatcher.stop()
@@ -459,7 +472,7 @@ class Subscription:
         try:
             async with asyncio.timeout(HANDOVER_MS / 1000):
                 try:
-                    await self._hand_over(self.partitions.all())
+                    await self.report.write(self.partitions.all())
                     if self.dedup is not None:
                         await self.dedup.leave()
                 finally:
@@ -475,19 +488,6 @@ class Subscription:
                 self.name,
                 error,
             )
-
-    async def _hand_over(self, partitions: Sequence[Partition]) -> None:
-        """Report all that is known of these partitions to store and broker before letting
-        them go.
-        """
-        if self.tracing is not None:
-            # Only the owner learns what other sidecars settled last, and can report it.
-            await asyncio.gather(*(each.flush() for each in partitions))
-        await self.timers.flush(partitions)
-        await self.committer.commit(partitions, last=True)
-
-    async def _commit_first(self, partition: Partition) -> None:
-        await self.committer.commit([partition], always=True)
 
 
 def _state(
@@ -539,6 +539,16 @@ def _offer(of: Subscription, by_name: PartsByName, look: LeaseLook) -> None:
     by_name.partitions[name] = partitions
     by_name.dispatchers[name] = of.dispatcher
     sharing = of.sharing
+    by_name.departures[name] = Departure(
+        state,
+        partitions,
+        of.dispatcher.elsewhere,
+        of.ownership,
+        of.membership,
+        sharing,
+        of.report,
+        of.leave_group,
+    )
     elsewhere = None if sharing is None else sharing.leased_elsewhere
     attempts = ReceiveAttempts(state, context, partitions, of.dispatcher, of.notes, look, elsewhere)
     by_name.attempts[name] = attempts

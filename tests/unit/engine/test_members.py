@@ -125,3 +125,32 @@ def test_equal_notes_are_decoded_once() -> None:
     assert read_note(text) is read_note(f"{text}")
     long = msgspec.json.encode(MemberNote(handed=["x" * SHORT_NOTE])).decode()
     assert read_note(long) is not read_note(long)  # it may be large, and is rare
+
+
+def _leaving(*handed: str) -> Member:
+    note = msgspec.json.encode(MemberNote(leaving=True, handed=list(handed))).decode()
+    return Member("leaving", 1, 0, "", (), note)
+
+
+def test_what_a_leaving_sidecar_gives_away_is_taken_at_once_by_one_that_stays() -> None:
+    """One that was only revoked waits for its group's new owner; here there may be none."""
+    given = [f"record {each}" for each in range(40)]
+    staying = Member("staying", 1, 0, "", (), "")
+    views = {name: View(name, 1) for name in ("me", "staying")}
+    for view in views.values():
+        others = (_leaving(*given), Member("me", 1, 0, "", (), ""), staying)
+        view.update(Members(NOW_MS, others, superseded=False))
+    found = {name: set(view.orphans()) for name, view in views.items()}
+    assert found["me"] | found["staying"] == set(given)
+    assert found["me"]
+    assert found["staying"]
+    assert not found["me"] & found["staying"]
+
+
+def test_one_that_leaves_is_chosen_only_if_nobody_stays() -> None:
+    view = View("me", 1)
+    dead = Member("dead", 1, SILENT_MS, "", ("record",), "")
+    view.update(Members(NOW_MS, (dead, _leaving("given")), superseded=False))
+    assert view.winner("record", leaving=True) == "me"
+    view.update(Members(NOW_MS, (dead, Member("other", 1, 0, "", (), "")), superseded=False))
+    assert view.winner("record", leaving=True) == "other"

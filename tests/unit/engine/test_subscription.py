@@ -15,6 +15,7 @@ from ackd.core.ids import TopicPartition
 from ackd.core.ledger import effects
 from ackd.engine.base.spill_file import Spill
 from ackd.engine.base.tasks import Tasks
+from ackd.engine.cluster.members import MemberNote, read_note
 from ackd.engine.delivery.handed_leases import HandedLeases
 from ackd.engine.ownership.broker_events import HANDOVER_MS
 from ackd.engine.partition.partition import Partition
@@ -26,6 +27,7 @@ from ackd.ports import Assigned, Condition, ConsumerEvent, Fetched, TopicInfo
 from tests.unit.engine.copies import NoSpill
 from tests.unit.engine.world import (
     LEASE_MS,
+    ME,
     NAME,
     TOPIC,
     TOPIC_ID,
@@ -247,6 +249,42 @@ async def test_a_clean_stop_commits_what_is_known_and_says_that_it_left(scene: S
     assert subscription.partitions.owned == {}
     with pytest.raises(DrainingError):
         await scene.receives()
+
+
+def written(world: World) -> MemberNote:
+    """What the others read of this sidecar."""
+    return read_note(world.data.members[NAME][ME].note)
+
+
+async def joined_by_another(world: World) -> None:
+    await world.store.register(NAME, "pod-2")
+    await world.store.heartbeat(NAME, "pod-2", 1, (), "")
+
+
+async def test_a_departure_leaves_everything_to_a_sidecar_that_stays(
+    world: World, scene: Scene
+) -> None:
+    """At once, with a lease open: the others hear of it, the group is left, and the lease is
+    settled here as before.
+    """
+    subscription = await scene.works(0, 1)
+    (first,) = await scene.receives(1)
+    departure = scene.by_name.departures[NAME]
+    await departure.leave()
+    assert subscription.partitions.owned, "there is nobody who would take it"
+    await joined_by_another(world)
+    await until(lambda: bool(subscription.membership.alive))
+    await departure.leave()
+    assert subscription.partitions.owned == {}
+    await departure.stop()
+    assert scene.consumer.closed
+    await until(lambda: bool(written(world).handed))
+    assert written(world).leaving
+    assert await scene.acks(first) == {Status.ACKED}
+    scene.consumer.brings(Assigned((TP,)))
+    await asyncio.sleep(2)
+    assert subscription.partitions.owned == {}
+    assert not scene.ended
 
 
 @pytest.mark.parametrize("who", ["store", "broker"])

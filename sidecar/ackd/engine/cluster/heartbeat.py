@@ -266,7 +266,7 @@ class Heartbeat:
     async def leave(self) -> None:
         """Write that this sidecar has stopped and what it leaves behind. Raises StoreError."""
         texts = [*self._partitions.keys(), *self._partitions.set_aside]
-        self._membership.left()
+        self._membership.leave(left=True)
         me = self._partitions.me
         await self._context.store.heartbeat(
             self._state.name, me.name, me.boot, texts, write_note(self._membership.note)

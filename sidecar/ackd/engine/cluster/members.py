@@ -46,7 +46,8 @@ class MemberNote(msgspec.Struct, omit_defaults=True):
 
     `run`: the server run to which it has replayed (R10); `left`: it has stopped cleanly, and others
     may take at once what it owned. `handed`: records that it gave away and that no sidecar owns
-    yet. `leased`: messages that it has under lease. `halted`: it has let go of everything
+    yet; `leaving`: it gives everything away and takes nothing any more, so others may take these at
+    once. `leased`: messages that it has under lease. `halted`: it has let go of everything
     for this operation. `peer`: where others reach it; `ready`: messages that it could grant now.
     """
 
@@ -54,6 +55,7 @@ class MemberNote(msgspec.Struct, omit_defaults=True):
     settings: dict[str, str] = {}
     run: str = ""
     left: bool = False
+    leaving: bool = False
     handed: list[str] = []
     leased: int = 0
     halted: str = ""
@@ -141,7 +143,7 @@ class View:
     handed: dict[str, int] = field(default_factory=dict)
     state: object = field(default_factory=object)
     _members: tuple[Member, ...] = ()
-    _handed_here: set[str] = field(default_factory=set)
+    _handed_here: dict[str, bool] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
     _names: list[str] = field(default_factory=list)
     _winners: dict[str, str] = field(default_factory=dict)
@@ -161,7 +163,7 @@ class View:
 
     def _sort(self, members: Iterable[Member], beating_ms: int) -> None:
         self.alive, self.dead, self.state = [], [], object()
-        self._handed_here = set()
+        self._handed_here = {}
         for member in members:
             silent = member.silent_ms >= SILENT_MS and beating_ms >= SILENT_MS
             note = read_note(member.note)
@@ -172,12 +174,12 @@ class View:
                 self.dead.append(member)
             else:
                 self.alive.append(member)
-                self._handed_here.update(note.handed)
+                self._handed_here.update(dict.fromkeys(note.handed, note.leaving))
         self._taken = {text for member in self.alive for text in member.owned}
 
     def _note_handed(self, now_ms: int, texts: set[str]) -> None:
         """Note since when (store's clock) each handed-over record is without an owner."""
-        texts |= self._handed_here
+        texts |= self._handed_here.keys()
         self.handed = {text: self.handed.get(text, now_ms) for text in sorted(texts - self._taken)}
         self.now_ms = now_ms
 
@@ -194,7 +196,8 @@ class View:
         mine = {
             text: None
             for text, since_ms in self.handed.items()
-            if self.now_ms - since_ms >= SILENT_MS and self.winner(text) == self.name
+            if (self._handed_here.get(text) or self.now_ms - since_ms >= SILENT_MS)
+            and self.winner(text) == self.name
         }
         for member in self.dead:
             for text in left_behind(member):
@@ -204,9 +207,12 @@ class View:
                     mine[text] = None
         return list(mine)
 
-    def winner(self, text: str) -> str:
-        """Choose one living sidecar for something that each of them could take."""
-        names = sorted({self.name, *(member.name for member in self.alive)})
+    def winner(self, text: str, *, leaving: bool = False) -> str:
+        """Choose one living sidecar for something that each of them could take; one that leaves
+        (`leaving`: this one does) only if nobody stays.
+        """
+        staying = {each.name for each in self.alive if not read_note(each.note).leaving}
+        names = sorted(staying if leaving and staying else {self.name, *staying})
         if names != self._names:
             self._names = names
             self._winners.clear()

@@ -127,9 +127,11 @@ class Membership:
         """This sidecar has replayed to the server run all that was confirmed."""
         self.replayed_run = run
 
-    def left(self) -> None:
-        """Say in the note that this sidecar has stopped."""
-        self.note = replace(self.note, left=True)
+    def leave(self, *, left: bool) -> None:
+        """Take nothing any more, and say so: others take at once what is handed over. `left`: this
+        sidecar has stopped.
+        """
+        self.note = replace(self.note, leaving=True, left=left)
 
     def registered(self, boot: int, earlier: Iterable[Member]) -> None:
         """Start with a new boot number.
@@ -198,6 +200,8 @@ class Membership:
 
     def orphans(self) -> list[str]:
         """Return the records without a living owner that this sidecar must take."""
+        if self.note.leaving:
+            return []
         taken = self.view.taken()
         mine = [text for text in self._inherited if text not in taken]
         return list(dict.fromkeys([*mine, *self.view.orphans()]))
@@ -227,7 +231,7 @@ class Membership:
 
     def winner(self, text: str) -> str:
         """The living sidecar that does what each of them could do; all of them choose the same."""
-        return self.view.winner(text)
+        return self.view.winner(text, leaving=self.note.leaving)
 
     def confirmed(self) -> bool:
         """Whether the store confirmed a heartbeat lately (with failover: a replica too, R11)."""

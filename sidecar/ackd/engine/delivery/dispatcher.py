@@ -91,6 +91,8 @@ class Dispatcher:
         `leave`.
         """
         self._check_open()
+        if relayed and self.elsewhere.only:
+            raise DrainingError
         if self._line.full:
             raise PressureError("too many receive calls are waiting")
         loop = asyncio.get_running_loop()
@@ -107,7 +109,7 @@ class Dispatcher:
 
     def ready_count(self) -> int:
         """Count the messages that could be granted now, to an application here or elsewhere."""
-        if self.stopped or self._state.paused_everywhere:
+        if self.stopped or self.elsewhere.only or self._state.paused_everywhere:
             return 0
         return sum(each.ledger.ready for each in self._turn if each.grantable)
 
@@ -180,6 +182,8 @@ class Dispatcher:
 
     def serve(self) -> None:
         """Ask for leases for as many waiting receives as there are ready messages."""
+        if self.elsewhere.only:
+            return
         while not self._state.paused_everywhere and (waiter := self._next()) is not None:
             if not self._grant(waiter):
                 return

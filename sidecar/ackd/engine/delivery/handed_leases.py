@@ -4,13 +4,16 @@ now.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ackd.api.messages import SettleItem, SettleResult, Status
 from ackd.core.ledger.entry import EntryStatus
 from ackd.engine.partition.partition import Partition
 
 HANDED_MAX = 10_000
+_OPEN = frozenset({Status.EXTENDED, Status.INVALID, Status.UNAVAILABLE})
+"""After these answers, a lease is as open as before."""
 RELAYED = "via "
 """The holder of a lease begins so if an application beside another sidecar has it."""
 
@@ -37,11 +40,11 @@ class HandedLeases:
     """Leases of partitions that other sidecars own, and that applications here hold: the
     partitions went there meanwhile, or the messages came from there.
 
-    Kept only with `server.stop = "release"`, at most `HANDED_MAX`; the rest ends at its deadlines.
+    At most `HANDED_MAX`, the latest. One that has expired, or was settled at another sidecar, may
+    still be among them: a drain looks them up.
     """
 
-    keep: bool = False
-    leases: list[str] = field(default_factory=list)
+    leases: dict[str, None] = field(default_factory=dict)
 
     def note(self, partition: Partition) -> None:
         """Keep the open leases of a partition that this sidecar is letting go."""
@@ -49,11 +52,28 @@ class HandedLeases:
 
     def add(self, leases: Iterable[str]) -> None:
         """Keep leases of applications here on partitions of other sidecars."""
-        if self.keep:
-            self.leases += leases
-            del self.leases[:-HANDED_MAX]
+        self.leases.update(dict.fromkeys(leases))
+        while len(self.leases) > HANDED_MAX:
+            del self.leases[next(iter(self.leases))]
+
+    def settled(self, items: Sequence[SettleItem], results: Sequence[SettleResult]) -> None:
+        """Forget those that a settle here has ended."""
+        if not self.leases:
+            return
+        for item, result in zip(items, results, strict=True):
+            if result.status not in _OPEN:
+                self.leases.pop(item.lease, None)
+
+    def looked(self, lease: str, *, over: bool) -> None:
+        """The store has said what became of a lease; one that is open goes to the end, so that the
+        others are looked up first.
+        """
+        if lease in self.leases:
+            del self.leases[lease]
+            if not over:
+                self.leases[lease] = None
 
     def take(self) -> list[str]:
         """Return all leases, and forget them."""
-        leases, self.leases = self.leases, []
-        return leases
+        leases, self.leases = self.leases, {}
+        return list(leases)

@@ -15,7 +15,8 @@ from ackd.engine.delivery.waiters import Waiter, WaiterQueue
 class WaitsElsewhere:
     """Does nothing until other sidecars are connected.
 
-    A relayed receive came from another sidecar, so it does not go to a third.
+    A relayed receive came from another sidecar, so it does not go to a third. `only`: nothing is
+    granted here any more.
     """
 
     def __init__(
@@ -30,12 +31,16 @@ class WaitsElsewhere:
         self._queue = queue
         self._rate = rate
         self._others: Elsewhere | None = None
-        self.connected = False
+        self.connected = self.only = False
         self._stopped = False
 
     def connect(self, others: Elsewhere) -> None:
         """Let receives wait at other sidecars, too, and theirs here."""
         self._others, self.connected = others, True
+
+    def let_go(self) -> None:
+        """Let receives wait at other sidecars only: what this one owns goes to those."""
+        self.only = True
 
     def reached(self) -> bool:
         """Whether there is a link to a sidecar that owns partitions."""

@@ -47,6 +47,10 @@ class Committer:
                     error.detail,
                 )
 
+    async def commit_first(self, partition: Partition) -> None:
+        """Commit a position before the first grant of a partition. Raises BrokerError."""
+        await self.commit([partition], always=True)
+
     async def commit(
         self, partitions: Sequence[Partition], *, always: bool = False, last: bool = False
     ) -> None:

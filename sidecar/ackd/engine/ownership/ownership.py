@@ -125,7 +125,7 @@ class Ownership:
 
     def take(self, tp: TopicPartition) -> None:
         """Start taking a partition, unless it is owned or being taken."""
-        if tp in self._partitions.owned or tp in self._opening or self._state.health.superseded:
+        if tp in self._partitions.owned or tp in self._opening or self._must_not():
             return
         if self._held:
             self._put_by[tp] = None
@@ -154,6 +154,10 @@ class Ownership:
             self._membership.inherit(self._partitions.take_back())
             for tp in again:
                 self.take(tp)
+
+    def _must_not(self) -> bool:
+        """Whether another process has this sidecar's name, or it gives everything away."""
+        return self._state.health.superseded or self._membership.note.leaving
 
     def retry_takes(self) -> None:
         """Take those partitions that `later` postponed and whose time has come."""
@@ -221,7 +225,7 @@ class Ownership:
         if tp in self._partitions.assigned and must_commit:
             await self._commit_first(partition)
         unwanted = wish.assigned and tp not in self._partitions.assigned
-        if unwanted or self._state.health.superseded:
+        if unwanted or self._must_not():
             return
         if self._held:
             self._put_by[tp] = None

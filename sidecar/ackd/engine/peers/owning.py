@@ -76,14 +76,20 @@ class PeerOffers:
         self._sent, self._watchers, self._void = before._sent, before._watchers, before._void
 
     async def stop(self) -> None:
-        """Answer all waiting requests without messages, and so all that come later."""
+        """Answer all waiting requests without messages, and end what is under way."""
+        self.decline()
+        await self._tasks.stop()
+
+    def decline(self) -> None:
+        """Answer all waiting requests without messages, and so all that come later: the dispatcher
+        lets nobody of other sidecars in any more.
+        """
         offers, self._offers = self._offers, {}
         for offer in offers.values():
             self._dispatcher.leave(offer.waiter)
             self._send(offer.link, offer.number, 0, [])
         for link in list(self._held):
             self.writable(link)
-        await self._tasks.stop()
 
     # --- requests
 

@@ -112,6 +112,10 @@ class PeerSharing:
 
         self.questions.on(LEASED, answer)
 
+    def decline(self) -> None:
+        """Give other sidecars nothing any more: they ask elsewhere."""
+        self._owning.decline()
+
     async def stop(self) -> None:
         """Stop answering other sidecars."""
         await self.questions.stop()

@@ -178,7 +178,8 @@ CONTROL = (
         "POST",
         "/v1/drain",
         "drain",
-        "This sidecar delivers nothing more until its process ends. Settles work as before.",
+        "This sidecar delivers nothing more until its process ends, and gives its partitions to "
+        "others. Settles work as before.",
         drain,
         "operate",
         (RouteAnswer(200, "The sidecar delivers nothing more.", (Content(JSON, Draining),)),),

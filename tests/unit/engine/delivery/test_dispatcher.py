@@ -312,3 +312,17 @@ async def test_bytes_and_waits_are_counted(
     await brings(world, dispatcher, *range(count), size=40)
     await dispatcher.receive(ReceiveRequest(max=count))
     assert world.count("ackd_delivered_bytes_total", subscription=NAME) == 40 * count
+
+
+async def test_one_that_lets_go_grants_nothing_and_its_application_waits_on(
+    world: World, dispatcher: Dispatcher
+) -> None:
+    """It may get messages of other sidecars meanwhile; those get none of its own."""
+    await brings(world, dispatcher, 0)
+    dispatcher.elsewhere.let_go()
+    assert dispatcher.ready_count() == 0
+    began_ms = world.clock.monotonic_ms()
+    assert limits(await dispatcher.receive(ReceiveRequest(wait_ms=700))) is None
+    assert world.clock.monotonic_ms() - began_ms == 700
+    with pytest.raises(DrainingError):
+        dispatcher.enter(ReceiveRequest(wait_ms=700), relayed=True)

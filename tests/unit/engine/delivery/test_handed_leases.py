@@ -1,5 +1,6 @@
 """Open leases of applications here, also of partitions that others own by now."""
 
+from ackd.api.messages import SettleItem, SettleResult, SettleVerb, Status
 from ackd.core.record.operations import Settle
 from ackd.core.record.transitions import Verb
 from ackd.engine.delivery.handed_leases import HANDED_MAX, HandedLeases, held_leases
@@ -23,22 +24,39 @@ async def test_leases_of_before_the_term_belong_to_others(world: World) -> None:
     assert (again.ledger.leased, list(held_leases(again))) == (1, [])
 
 
-async def test_they_are_kept_only_if_somebody_will_give_them_back(world: World) -> None:
+async def test_leases_of_a_partition_that_goes_are_taken_once(world: World) -> None:
     partition = await world.owns(0, [0])
     (got,) = await world.leases(partition)
-    none = HandedLeases()
-    none.note(partition)
-    assert none.take() == []
-    some = HandedLeases(keep=True)
-    some.note(partition)
-    assert some.take() == [got.lease]
-    assert some.take() == []
+    handed = HandedLeases()
+    handed.note(partition)
+    assert handed.take() == [got.lease]
+    assert handed.take() == []
+
+
+def test_a_settle_that_ends_a_lease_ends_the_wait_for_it() -> None:
+    handed = HandedLeases()
+    ends = [Status.ACKED, Status.ALREADY_ACKED, Status.RETRYING, Status.DEAD, Status.RELEASED]
+    open_still = [Status.EXTENDED, Status.INVALID, Status.UNAVAILABLE]
+    statuses = [*ends, Status.LOST, *open_still]
+    handed.add(status.value for status in statuses)
+    items = [SettleItem(status.value, SettleVerb.ACK) for status in statuses]
+    handed.settled(items, [SettleResult(status) for status in statuses])
+    assert set(statuses) == set(Status)
+    assert list(handed.leases) == [status.value for status in open_still]
+
+
+def test_what_was_looked_up_and_is_open_is_looked_up_last_the_next_time() -> None:
+    handed = HandedLeases(dict.fromkeys(["a", "b", "c"]))
+    handed.looked("a", over=False)
+    handed.looked("b", over=True)
+    handed.looked("settled meanwhile", over=False)
+    assert list(handed.leases) == ["c", "a"]
 
 
 async def test_i8_the_newest_are_kept(world: World) -> None:
     partition = await world.owns(0, [0])
     (got,) = await world.leases(partition)
-    handed = HandedLeases(keep=True, leases=[str(each) for each in range(HANDED_MAX)])
+    handed = HandedLeases(dict.fromkeys(str(each) for each in range(HANDED_MAX)))
     handed.note(partition)
     left = handed.take()
     assert (len(left), left[0], left[-1]) == (HANDED_MAX, "1", got.lease)

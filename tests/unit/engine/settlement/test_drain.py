@@ -1,8 +1,9 @@
-"""A sidecar that stops: nothing new, then settles are waited for, or leases go back."""
+"""A sidecar that stops: partitions go to others, then settles are waited for, or leases go back."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from ackd.engine.delivery.handed_leases import HandedLeases
 from ackd.engine.drain import DRAIN_POLL_MS, Drain
 from ackd.engine.settlement.settle import Settler
 from ackd.errors import StoreError
-from tests.unit.engine.world import NAME, World
+from tests.unit.engine.world import LEASE_MS, NAME, World
 
 
 class TestDispatcher:
@@ -28,6 +29,27 @@ class TestDispatcher:
 
     def stop(self) -> None:
         self.stopped += 1
+
+
+class TestDeparture:
+    """Implements what a stop asks of `Departure`: partitions go to `taker`, once there is one."""
+
+    __test__ = False
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.taker = False
+        self.gone = self.serves = False
+
+    async def leave(self) -> None:
+        if self.taker and not self.gone:
+            self.gone = self.serves = True
+            for partition in self.scene.world.partitions.all():
+                self.scene.handed.note(partition)
+                self.scene.world.partitions.remove(partition)
+
+    async def stop(self) -> None:
+        """It has nothing to wait for."""
 
 
 class TestPublishing:
@@ -48,19 +70,28 @@ class Scene:
     def __init__(self, world: World) -> None:
         self.world = world
         self.dispatcher, self.publishing = TestDispatcher(), TestPublishing()
-        self.handed = HandedLeases(keep=True)
+        self.handed = HandedLeases()
+        self.departure = TestDeparture(self)
         self.settler = Settler({NAME: world.settles}, world.context)
+        self.drain = self.made(lambda: self.settler)
+
+    def made(self, settler: Callable[[], Settler]) -> Drain:
         dispatchers: Any = {NAME: self.dispatcher}
+        departures: Any = {NAME: self.departure}
         publishing: Any = self.publishing
-        self.drain = Drain(
-            {NAME: world.partitions}, dispatchers, publishing, self.handed, lambda: self.settler
-        )
+        partitions = {NAME: self.world.partitions}
+        return Drain(partitions, dispatchers, departures, publishing, self.handed, settler)
+
+    async def settles(self, lease: str, do: SettleVerb) -> None:
+        """At this sidecar, as the runtime does it."""
+        items = [SettleItem(lease, do)]
+        self.handed.settled(items, await self.settler.settle(items))
 
     async def begin(self) -> None:
         self.partition = await self.world.owns(0, range(3))
         self.leases = await self.world.leases(self.partition, 2)
         gone = await self.world.owns(1, [0])
-        await self.world.leases(gone)
+        (self.other,) = await self.world.leases(gone)
         self.handed.note(gone)
         self.world.partitions.remove(gone)
         self.gone = gone.key
@@ -84,15 +115,78 @@ async def test_a_drain_waits_for_the_last_settle_and_delivers_nothing_new(scene:
         drained = group.create_task(scene.drain.drain())
         await asyncio.sleep(5)
         assert not drained.done()
-        assert (scene.dispatcher.stopped, scene.drain.begun) == (1, True)
+        assert scene.dispatcher.stopped
+        assert scene.drain.begun
         await scene.settler.settle([SettleItem(scene.leases[0].lease, SettleVerb.ACK)])
         await asyncio.sleep(1)
         assert not drained.done()
         assert not scene.publishing.done
         await scene.settler.settle([SettleItem(scene.leases[1].lease, SettleVerb.RETRY)])
+        await scene.settles(scene.other.lease, SettleVerb.ACK)
         await asyncio.sleep(2 * DRAIN_POLL_MS / 1000)
         assert drained.done()
     assert scene.publishing.done
+
+
+async def test_partitions_go_at_once_and_the_application_is_served_until_it_has_settled(
+    scene: Scene,
+) -> None:
+    """What was leased at first is waited for, then nothing new is delivered, then for the rest."""
+    scene.departure.taker = True
+    quiet: list[bool] = []
+    async with asyncio.TaskGroup() as group:
+        drained = group.create_task(scene.drain.drain(60, lambda: quiet.append(True)))
+        await asyncio.sleep(1)
+        assert scene.departure.gone
+        assert scene.world.partitions.owned == {}
+        scene.handed.add(["of a receive meanwhile"])
+        for lease in [*scene.leases, scene.other]:
+            assert (quiet, scene.dispatcher.stopped) == ([], 0)
+            await scene.settles(lease.lease, SettleVerb.ACK)
+            await asyncio.sleep(1)
+        assert quiet == [True]
+        assert not drained.done()
+        scene.handed.looked("of a receive meanwhile", over=True)
+    assert scene.publishing.done
+
+
+async def test_a_long_job_keeps_the_others_from_nothing_for_longer_than_that(scene: Scene) -> None:
+    scene.departure.taker = True
+    quiet: list[bool] = []
+    async with asyncio.TaskGroup() as group:
+        drained = group.create_task(scene.drain.drain(7, lambda: quiet.append(True)))
+        await asyncio.sleep(6)
+        assert quiet == []
+        await asyncio.sleep(2)
+        assert quiet == [True]
+        assert not drained.done()
+        drained.cancel()
+
+
+async def test_a_lease_that_was_settled_elsewhere_or_expires_keeps_nobody_waiting(
+    scene: Scene,
+) -> None:
+    """Nobody tells this sidecar: it looks."""
+    scene.departure.taker = True
+    async with asyncio.TaskGroup() as group:
+        drained = group.create_task(scene.drain.drain())
+        await scene.settles(scene.leases[0].lease, SettleVerb.ACK)
+        await scene.settler.settle([SettleItem(scene.leases[1].lease, SettleVerb.ACK)])
+        await asyncio.sleep(LEASE_MS / 1000 - 2)
+        assert not drained.done()
+        await asyncio.sleep(3)
+        assert drained.done()
+
+
+async def test_somebody_who_comes_while_it_waits_gets_the_partitions(scene: Scene) -> None:
+    async with asyncio.TaskGroup() as group:
+        drained = group.create_task(scene.drain.drain())
+        await asyncio.sleep(1)
+        assert scene.world.partitions.owned
+        scene.departure.taker = True
+        await asyncio.sleep(1)
+        assert not scene.world.partitions.owned
+        drained.cancel()
 
 
 async def test_r28_leases_that_go_back_cost_no_attempt(scene: Scene) -> None:
@@ -124,13 +218,7 @@ async def test_without_the_store_nothing_is_said_to_be_given_back(scene: Scene) 
     def away() -> Settler:
         raise StoreError("not connected")
 
-    scene.drain = Drain(
-        {NAME: scene.world.partitions},
-        {},
-        scene.publishing,  # type: ignore[arg-type]
-        scene.handed,
-        away,
-    )
+    scene.drain = scene.made(away)
     with pytest.raises(StoreError):
         await scene.drain.give_back()
     assert scene.slots()[0][0] is State.LEASED

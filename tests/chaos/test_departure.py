@@ -1,0 +1,72 @@
+"""SIGTERM of the sidecar that owns the only partition, while its application has a lease open: the
+others have the partition at once, and the application is served on until it has settled.
+"""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from ackd_torture.child import BrokerPart
+from ackd_torture.parts import LocalQueue, Sidecar
+from tests.chaos.judged import told
+from tests.chaos.working import working
+from tests.chaos.world import Http, KafkaAt, ready, world
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+GAP_S = 1.0
+HELD_S = 4.0
+"""How long the application works on after the signal."""
+
+
+@pytest.mark.kafka
+def test_nobody_waits_for_the_open_lease_of_one_that_stops_on_kafka(
+    at_kafka: KafkaAt, folder: Path
+) -> None:
+    _one_of_three_stops(at_kafka, folder)
+
+
+def test_nobody_waits_for_the_open_lease_of_one_that_stops(folder: Path) -> None:
+    _one_of_three_stops(LocalQueue(folder), folder)
+
+
+def owner(sidecars: list[Sidecar], topic: str) -> Sidecar | None:
+    """Who has the topic's partition; the others may have some of the retry topic."""
+    wanted = ("ackd_watermark_offset{", f'topic="{topic}"')
+    for each in sidecars:
+        if any(all(w in line for w in wanted) for line in told(each, "/metrics").splitlines()):
+            return each
+    return None
+
+
+def _one_of_three_stops(broker: BrokerPart, folder: Path) -> None:
+    with world(broker, folder, lease_ms=60_000) as deployment:
+        deployment.drain_ms = 10_000
+        sidecars = [deployment.sidecar(f"s{each}") for each in (1, 2, 3)]
+        with working(sidecars, deployment.topic) as work:
+            wait_until(lambda: len({who for _, who, _ in work.came}) == 3, "all three get messages")
+            wait_until(lambda: owner(sidecars, deployment.topic), "somebody owns it")
+            leaving = owner(sidecars, deployment.topic)
+            assert leaving is not None
+            client = Http(leaving)
+            [held] = client.receive_until(bool, 30, most=1)
+            began = time.monotonic()
+            leaving.popen.terminate()  # type: ignore[union-attr]  # it was started
+            time.sleep(HELD_S)
+            ended = time.monotonic()
+            assert "draining" in ready(leaving)
+            assert client.settle([held["lease"]]) == ["acked"]
+            wait_until(lambda: not leaving.running, "it has stopped", timeout_s=3)
+            assert leaving.popen.returncode == 0  # type: ignore[union-attr]
+        gap_s, starved_s = work.gap_s(began, ended)
+        print(f"{broker.name}: gap {gap_s:.3f} s, of it starved {starved_s:.3f} s")  # noqa: T201
+        assert gap_s - starved_s <= GAP_S
+        beside = work.beside(leaving.name, began, ended)
+        assert set(beside) == {200}, "its application is served on"
+        last_s = max(at for at, who, _ in work.came if who == leaving.name and at <= ended)
+        assert last_s > ended - GAP_S, "and gets messages"
+        assert set(work.settled) == {"acked"}
+        ids = [each for _, _, each in work.came]
+        assert len(ids) == len(set(ids)), "nothing came twice"

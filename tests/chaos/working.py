@@ -1,0 +1,118 @@
+"""Messages come evenly and workers beside every sidecar ack them at once: what a stop of one
+sidecar costs them is seen as a gap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ackd_torture.parts import Sidecar
+from tests.chaos.world import Http
+
+PUBLISH_S = 0.01
+TICK_S = 0.005
+
+
+@dataclass
+class Starved:
+    """For how long this process did not run though it wanted to: nobody can be served faster."""
+
+    longest: list[tuple[float, float]] = field(default_factory=list)
+
+    def watch(self, over: threading.Event) -> None:
+        before = time.monotonic()
+        while not over.is_set():
+            time.sleep(TICK_S)
+            now = time.monotonic()
+            if now - before > 4 * TICK_S:
+                self.longest.append((before, now))
+            before = now
+
+    def within(self, begin_s: float, end_s: float) -> float:
+        """Seconds of an interval."""
+        spans = ((max(a, begin_s), min(b, end_s)) for a, b in self.longest)
+        return sum(max(b - a, 0.0) for a, b in spans)
+
+
+@dataclass
+class Work:
+    """What happened. `came`: when each message was delivered, and beside which sidecar;
+    `statuses`: of the receives beside each.
+    """
+
+    came: list[tuple[float, str, str]] = field(default_factory=list)
+    settled: list[str] = field(default_factory=list)
+    statuses: list[tuple[float, str, int]] = field(default_factory=list)
+    starved: Starved = field(default_factory=Starved)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def worker(self, sidecar: Sidecar) -> None:
+        """Long polls, one message at a time, acked at once."""
+        client = Http(sidecar, timeout_s=30)
+        while not self._over.is_set():
+            status, answer = client.post(
+                "/v1/subscriptions/orders/receive", {"max": 1, "wait_ms": 500}
+            )
+            now = time.monotonic()
+            self.statuses.append((now, sidecar.name, status))
+            if status != 200:
+                time.sleep(0.02)
+                continue
+            for message in answer["messages"]:
+                self.came.append((now, sidecar.name, str(message["id"])))
+                self.settled += _acked(client, message)
+        client.close()
+
+    def publisher(self, sidecars: Sequence[Sidecar], topic: str) -> None:
+        """A message every 10 ms, at any sidecar."""
+        clients = [Http(each, timeout_s=30) for each in sidecars]
+        path, due, number = f"/v1/topics/{topic}/messages", time.monotonic(), 0
+        while not self._over.is_set():
+            due, number = due + PUBLISH_S, number + 1
+            for client in clients:
+                if client.post(path, {"n": number})[0] == 201:
+                    break
+            time.sleep(max(due - time.monotonic(), 0))
+        for client in clients:
+            client.close()
+
+    def gap_s(self, begin_s: float, end_s: float) -> tuple[float, float]:
+        """The longest time without a delivery in this interval, and how much of it this process
+        starved.
+        """
+        times = sorted(at for at, _, _ in self.came if begin_s <= at <= end_s)
+        marks = [begin_s, *times, end_s]
+        gap, begin = max((b - a, a) for a, b in itertools.pairwise(marks))
+        return gap, self.starved.within(begin, begin + gap)
+
+    def beside(self, name: str, begin_s: float, end_s: float) -> list[int]:
+        """The statuses of receives beside a sidecar in this interval."""
+        return [s for at, who, s in self.statuses if who == name and begin_s <= at <= end_s]
+
+
+def _acked(client: Http, message: Mapping[str, Any]) -> list[str]:
+    return client.settle([str(message["lease"])])
+
+
+@contextlib.contextmanager
+def working(sidecars: Sequence[Sidecar], topic: str) -> Iterator[Work]:
+    """A worker beside each sidecar, and a publisher that goes to another one if need be."""
+    work = Work()
+    over = work._over
+    threads = [threading.Thread(target=work.worker, args=(each,)) for each in sidecars]
+    threads.append(threading.Thread(target=work.publisher, args=(sidecars, topic)))
+    threads.append(threading.Thread(target=work.starved.watch, args=(over,)))
+    for each in threads:
+        each.start()
+    try:
+        yield work
+    finally:
+        over.set()
+        for each in threads:
+            each.join()
