@@ -86,7 +86,7 @@ class Departure:
             if self.gone or not self._state.health.joined or not self._somebody_stays():
                 return
             self.gone = True
-            self._elsewhere.let_go()
+            self._elsewhere.grant_nothing()
             self._membership.leave(left=False)
             await self._hand_over(self._partitions.all())
             self._tasks.start(self._leave(), "group", vital=False, ends=True)

@@ -38,7 +38,7 @@ class WaitsElsewhere:
         """Let receives wait at other sidecars, too, and theirs here."""
         self._others, self.connected = others, True
 
-    def let_go(self) -> None:
+    def grant_nothing(self) -> None:
         """Let receives wait at other sidecars only: what this one owns goes to those."""
         self.only = True
 

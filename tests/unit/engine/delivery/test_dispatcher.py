@@ -319,7 +319,7 @@ async def test_one_that_lets_go_grants_nothing_and_its_application_waits_on(
 ) -> None:
     """It may get messages of other sidecars meanwhile; those get none of its own."""
     await brings(world, dispatcher, 0)
-    dispatcher.elsewhere.let_go()
+    dispatcher.elsewhere.grant_nothing()
     assert dispatcher.ready_count() == 0
     began_ms = world.clock.monotonic_ms()
     assert limits(await dispatcher.receive(ReceiveRequest(wait_ms=700))) is None
