@@ -44,7 +44,7 @@ AHEAD_US: Final = words.HOUR_US
 """A file is written after what it tells of. A span that is later by more than this has a wrong
 clock, as copying a file only makes it younger.
 """
-BEHIND_US: Final = 366 * words.DAY_US
+PAST_US: Final = 366 * words.DAY_US
 """A span that is older than its file by more than this has one as well, a clock that began anew at
 1970 say; so has a message that claims to have been published then.
 """
@@ -246,8 +246,8 @@ def _clocked(rows: DataFrame) -> DataFrame:
     tally whose span has no usable time lies where its file does.
     """
     published, written = F.col("published_us"), F.col("file_us")
-    wrong = (published > written + AHEAD_US) | (published < written - BEHIND_US)
-    outside = (F.col("end_us") > written + AHEAD_US) | (F.col("end_us") < written - BEHIND_US)
+    wrong = (published > written + AHEAD_US) | (published < written - PAST_US)
+    outside = (F.col("end_us") > written + AHEAD_US) | (F.col("end_us") < written - PAST_US)
     lost = F.coalesce(outside, F.lit(True)) & (F.col("event") == TALLY)
     return rows.withColumns(
         {
@@ -273,7 +273,7 @@ def _judged(rows: DataFrame) -> DataFrame:
             F.col("start_us").isNull() | F.col("end_us").isNull(), F.lit("span without its times")
         )
         .when(wild | (F.col("end_us") > F.col("file_us") + AHEAD_US), F.lit(TOO_LATE))
-        .when(F.col("start_us") < F.col("file_us") - BEHIND_US, F.lit(TOO_EARLY))
+        .when(F.col("start_us") < F.col("file_us") - PAST_US, F.lit(TOO_EARLY))
         .when(F.col("end_us") < F.col("start_us"), F.lit("span ends before it starts"))
         .when(is_message & (unsure | (F.col("grp") == "")), F.lit("span without its message"))
         .when(
