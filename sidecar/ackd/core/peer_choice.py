@@ -1,7 +1,9 @@
 """PURE: at which owner a receive waits, when there is nothing for it in its own sidecar.
 
 A receive waits at one owner at a time, so that it never gets more than it asked for. It goes where
-messages are known to lie ready, the most first; otherwise to the owner at which fewest wait.
+messages are known to lie ready, the most first; otherwise to the owner at which fewest wait, and of
+these to the one that gave messages last. One that had none comes last: it may have nothing but
+partitions of the retry topic, while another's messages go to receives that wait there.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ class _OwnerState:
     ready: int = 0
     waiting: int = 0
     skip_until_ms: int = 0
+    answered: int = 0
+    """The number of its last answer; below 0 if that had no messages."""
 
 
 class PeerChoice:
@@ -27,6 +31,7 @@ class PeerChoice:
 
     def __init__(self) -> None:
         self._owners: dict[str, _OwnerState] = {}
+        self._answers = 0
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -44,11 +49,20 @@ class PeerChoice:
         if owner is not None:
             owner.ready, owner.skip_until_ms = count, 0
 
-    def empty(self, name: str) -> None:
-        """An owner has answered without messages: whatever lies there, it grants none of it now."""
+    def gave(self, name: str, left: int) -> None:
+        """An owner has answered with messages; `left`: how many more lie ready there."""
+        self.ready(name, left)
+        self._answers += 1
         owner = self._owners.get(name)
         if owner is not None:
-            owner.ready = 0
+            owner.answered = self._answers
+
+    def empty(self, name: str) -> None:
+        """An owner has answered without messages: whatever lies there, it grants none of it now."""
+        self._answers += 1
+        owner = self._owners.get(name)
+        if owner is not None:
+            owner.ready, owner.answered = 0, -self._answers
 
     def reachable(self, name: str) -> None:
         """There is a link to this owner now."""
@@ -79,11 +93,11 @@ class PeerChoice:
         """Choose the owner for the next receive, of those of which `may` is true; None: no owner
         may be asked now.
         """
-        best, key = None, (0, 0)
+        best, key = None, (0, 0, 0)
         for name, owner in self._owners.items():
             if owner.skip_until_ms > now_ms or (may is not None and not may(name)):
                 continue
-            mine = -owner.ready, owner.waiting
+            mine = -owner.ready, owner.waiting, -owner.answered
             if best is None or mine < key:
                 best, key = name, mine
         return best

@@ -82,3 +82,20 @@ def test_heartbeats_bring_owners_and_take_them_away() -> None:
         choice.empty(name)
         choice.reachable(name)
     assert choice.best(0) == "c"
+
+
+def test_of_equals_who_gave_messages_last_is_asked_and_who_had_none_is_not() -> None:
+    choice = of(a=0, b=0, c=0)
+    assert choice.best(0) == "a"
+    choice.empty("a")
+    assert choice.best(0) == "b"
+    choice.empty("b")
+    assert choice.best(0) == "c"
+    choice.empty("c")
+    assert choice.best(0) == "a"  # it was asked longest ago
+    choice.gave("b", 0)
+    assert choice.best(0) == "b"
+    choice.gave("c", 0)
+    assert choice.best(0) == "c"
+    choice.began("c", 1)
+    assert choice.best(0) == "b"

@@ -270,7 +270,7 @@ class PeerReceives:
                 self._choice.skip(owner, now_ms)  # it ended the wait early
             self._again(waiter)
             return
-        self._choice.ready(owner, answer.ready)
+        self._choice.gave(owner, answer.ready)
         if now_ms < until_ms and self._receives.bring(waiter, unpack_deliveries(answer.messages)):
             link.send(write_frame(PeerTaken(self._state.name, answer.number)))
         else:
