@@ -74,6 +74,13 @@ class TestGroup(GroupContract):
 class TestBrokerSideAcks(BrokerSideAcksContract):
     """See the contract."""
 
+    @pytest.mark.alone
+    async def test_i2_held_ones_stay_and_finished_ones_are_over(self, lab: Lab) -> None:
+        """A broker that is starved of processors delivers held messages again, though each renewal
+        was in time and confirmed; what the engine does with such is R32.
+        """
+        await super().test_i2_held_ones_stay_and_finished_ones_are_over(lab)
+
 
 class TestProgress(ProgressContract):
     """See the contract."""
