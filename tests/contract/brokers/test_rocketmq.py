@@ -18,8 +18,10 @@ from tests.support.rocketmq import RocketMQ
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
-HOLD_MS = 5_000
-"""Renewed after a third: a machine that is busy for three seconds loses no hold."""
+HOLD_MS = 2_000
+"""Broker 5.5 delivers one of some hundred messages again at the end of a hold that was renewed in
+time, when holds are of 5 s and longer.
+"""
 POLL_MS = 1_000
 
 
@@ -76,8 +78,8 @@ class TestBrokerSideAcks(BrokerSideAcksContract):
 
     @pytest.mark.alone
     async def test_i2_held_ones_stay_and_finished_ones_are_over(self, lab: Lab) -> None:
-        """A broker that is starved of processors delivers held messages again, though each renewal
-        was in time and confirmed; what the engine does with such is R32.
+        """A starved broker delivers held messages again, too, though each renewal was in time and
+        confirmed; what the engine does with such is R32.
         """
         await super().test_i2_held_ones_stay_and_finished_ones_are_over(lab)
 
