@@ -206,7 +206,7 @@ def check(options: KafkaOptions) -> None:
 
 
 def _sasl_mistakes(options: KafkaOptions) -> list[str]:
-    """What a login lacks, and what is set for another kind of login."""
+    """What the configured kind of login lacks."""
     mechanism = options.sasl_mechanism
     if not options.security_protocol.startswith("sasl_"):
         return []

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from ackd.core.ids import TopicPartition
-from ackd.errors import BrokerError, ConfigError
+from ackd.errors import ConfigError
 from ackd.ports import Outgoing
 from ackd_adapters.kafka import KafkaOptions, adapter
 from tests.integration.kafka.conftest import Connect, Join
 from tests.integration.kafka.test_security import QUICK, works
+from tests.integration.kafka.test_security import refused as refused_start
 from tests.support import kafka as kafka_support
 from tests.support.certs import Certs
 from tests.support.kafka import Kafka
@@ -67,13 +68,7 @@ def certs(secured: Kafka) -> Certs:
 
 async def refused(options: dict[str, Any]) -> tuple[str, set[str]]:
     """What a start that fails says, and the open conditions."""
-    broker = adapter.open("refused", KafkaOptions(**options, properties=QUICK))
-    try:
-        with pytest.raises(BrokerError) as caught:
-            await broker.start()
-        return caught.value.detail, {condition.code for condition in broker.conditions()}
-    finally:
-        await broker.close()
+    return await refused_start(KafkaOptions(**options, properties=QUICK))
 
 
 async def test_tokens_of_a_provider_work(
