@@ -28,6 +28,7 @@ WITH_PARTS = (f"{ENGINE}.", "ackd.core.ledger.")
 """Modules whose classes are looked at; those of others are what a part works with."""
 VALUES: dict[str, str] = {
     "Entry": "what a ledger knows of a message; only the ledger changes it",
+    "LinkRoom": "the bytes that are under way on a link, for all who answer there",
     "MovedMessages": "what a record's snapshot says, on its way",
     "RedriveDocument": "what a redrive has saved",
     "SentBack": "what a ledger leaves behind of a message",

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from ackd import __version__
 from ackd.api.control import Cancel, CancelTo, Scope
 from ackd.api.messages import (
-    Delivery,
     Explanation,
     GroupView,
     InFlight,
@@ -227,9 +226,9 @@ class Runtime:
             peers=peers,
         )
 
-    def _release(self, deliveries: Sequence[Delivery]) -> None:
+    def _release(self, leases: Sequence[str]) -> None:
         """Release leases on other sidecars' partitions (R21). If that fails, they expire."""
-        items = [SettleItem(each.lease, SettleVerb.RELEASE) for each in deliveries]
+        items = [SettleItem(each, SettleVerb.RELEASE) for each in leases]
         self._tasks.start(self._settle_all(items), "release", vital=False, ends=True)
 
     async def _settle_all(self, items: Sequence[SettleItem]) -> None:

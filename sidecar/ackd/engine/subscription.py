@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ackd.api.messages import Delivery
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import LedgerKey
 from ackd.core.ledger.effects import (
@@ -98,7 +97,7 @@ class PeerParts(NamedTuple):
     """
 
     links: PeerLinks
-    release: Callable[[Sequence[Delivery]], None]
+    release: Callable[[Sequence[str]], None]
 
 
 RETRY_TOPIC_MS = 200

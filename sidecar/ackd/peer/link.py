@@ -4,17 +4,22 @@ A frame is four bytes with its length, big endian, then its bytes. The length `B
 behind it: it says only that the sender lives. A sidecar that has nothing to send sends a beat twice
 a second. Thus the other side notices within 1.5 s that it hangs, even while the other side itself
 has much to send.
+
+A long frame goes in parts, with other frames between them, so that nobody waits behind a message of
+256 MiB: a head with the bits of `LONG` announces its length, and heads with the bit of `PART` are
+followed by its next bytes. One long frame goes after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 
-from ackd.config.units import KIB
+from ackd.config.units import KIB, MIB
 from ackd.peer.handshake import Hello
 from ackd.peer.peer_limits import PeerLimits
 from ackd.ports.peers import PeerUser
@@ -26,7 +31,14 @@ READ_BYTES = 256 * KIB
 """Size of the buffer into which all links read small frames, so the most that one read brings."""
 JOINED_BYTES_MAX = 64 * KIB
 """Longer frames are written by themselves: joining copies them, which costs more than a call."""
+LONG_BYTES_MIN = MIB
+"""Longer frames go in parts."""
+PART_BYTES = 128 * KIB
 BEAT = 0xFFFF_FFFF
+LONG = 0xC000_0000
+PART = 0x8000_0000
+LENGTH = 0x3FFF_FFFF
+"""The bits of a length, beside those of `LONG` and `PART`."""
 HEAD_BYTES = 4
 TICKS_A_BEAT = 2
 _HEAD = Struct(">I")
@@ -46,7 +58,7 @@ class LinkShare:
     """Called before `PeerUser.closed`."""
 
 
-# tidy: long-class attributes=16 -- buffers and counters of one connection, on the hot path
+# tidy: long-class attributes=23 -- buffers and counters of one connection, on the hot path
 class TcpLink(asyncio.BufferedProtocol):
     """Implements `ackd.ports.PeerLink`, for a connection whose handshake succeeded.
 
@@ -56,9 +68,10 @@ class TcpLink(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        *("_at", "_frame", "_head", "_high", "_loop", "_mute", "_open", "_outgoing", "_peer"),
-        *("_quiet", "_quiet_max", "_reported", "_share", "_transport", "_waiting"),
-        "_waiting_bytes",
+        *("_at", "_frame", "_head", "_high", "_long", "_long_at", "_long_bytes"),
+        *("_long_left", "_loop", "_mute"),
+        *("_open", "_outgoing", "_parts", "_parts_left", "_peer", "_pumping", "_quiet"),
+        *("_quiet_max", "_reported", "_share", "_transport", "_waiting", "_waiting_bytes"),
     )
 
     def __init__(
@@ -74,8 +87,15 @@ class TcpLink(asyncio.BufferedProtocol):
         # Frames that the next turn of the event loop writes in one call.
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        # The first bytes of a frame's head, or else the frame that is being received and the number
-        # of its bytes that have come.
+        # Long frames, how much of the first one is written, their unwritten bytes, and whether the
+        # next turn of the loop writes a part.
+        self._long: deque[bytes] = deque()
+        self._long_at = self._long_bytes = 0
+        self._pumping = False
+        # Parts of a long frame that have come; bytes that are missing of it, and of its last part.
+        self._parts: list[bytes] = []
+        self._long_left = self._parts_left = 0
+        # A part of a frame's head, or the frame that is being received and how much of it has come.
         self._head = b""
         self._frame: memoryview | None = None
         self._at = 0
@@ -114,17 +134,26 @@ class TcpLink(asyncio.BufferedProtocol):
         """Bytes that the operating system has not taken yet. With TLS, encrypted bytes do not
         count, so that up to twice as many may wait.
         """
-        return self._waiting_bytes + self._transport.get_write_buffer_size() if self._open else 0
+        if not self._open:
+            return 0
+        return self._waiting_bytes + self._long_bytes + self._transport.get_write_buffer_size()
 
     # --- out --------------------------------------------------------------------------------------
 
     def send(self, frame: bytes) -> None:
-        """Queue a frame. All frames of one turn of the event loop are written together."""
+        """Queue a frame. All frames of one turn of the event loop are written together. Shorter
+        ones may overtake one that is longer than `LONG_BYTES_MIN`.
+        """
         if not self._open:
             return
         size = len(frame)
         if size > self._share.limits.frame_bytes_max:
             self._fail(f"a frame of {size} bytes was to be sent")
+            return
+        if size > LONG_BYTES_MIN:
+            self._long.append(frame)
+            self._long_bytes += HEAD_BYTES + size
+            self._pump_soon()
             return
         if not self._waiting:
             self._loop.call_soon(self._flush)
@@ -155,12 +184,46 @@ class TcpLink(asyncio.BufferedProtocol):
         if self._high and not self.unsent:
             self.resume_writing()
 
+    def _pump_soon(self) -> None:
+        if not self._pumping:
+            self._pumping = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Write the next part of a long frame, once everything before it has gone."""
+        self._pumping = False
+        if not self._open or not self._long:
+            return
+        if self.unsent > self._share.limits.unsent_bytes_high:
+            self._high = True
+        if self._transport.get_write_buffer_size():
+            return  # `resume_writing` follows
+        frame, at = self._long[0], self._long_at
+        end = self._long_at = min(at + PART_BYTES, len(frame))
+        head = _HEAD.pack(PART | end - at)
+        if not at:
+            head = _HEAD.pack(LONG | len(frame)) + head
+            self._long_bytes -= HEAD_BYTES
+        self._long_bytes -= end - at
+        if end == len(frame):
+            self._long.popleft()
+            self._long_at = 0
+        self._mute = 0
+        self._share.sent.inc(len(head) + end - at)
+        self._transport.write(b"".join((head, memoryview(frame)[at:end])))
+        if not self._transport.get_write_buffer_size():
+            self.resume_writing()
+
     def pause_writing(self) -> None:
         """Do nothing: the user looks at `unsent` and decides for itself."""
 
     def resume_writing(self) -> None:
-        """Call `writable` if the user waits for it and has queued nothing in this turn."""
-        if self._open and self._high and not self._waiting:
+        """Write on, or call `writable` if the user waits for it and has queued nothing."""
+        if not self._open:
+            return
+        if self._long:
+            self._pump_soon()
+        elif self._high and not self._waiting:
             self._high = False
             self._share.user.writable(self)
 
@@ -196,12 +259,15 @@ class TcpLink(asyncio.BufferedProtocol):
         buffer before this returns.
         """
         buffer, most, at = self._share.buffer, self._share.limits.frame_bytes_max, 0
+        if self._parts_left:
+            at = self._take_part(0, end)
         while end - at >= HEAD_BYTES and self._open:
             (size,) = _HEAD.unpack_from(buffer, at)
             at += HEAD_BYTES
             if size > most:
                 if size != BEAT:
-                    self._fail(f"a frame of {size} bytes was announced")
+                    self._announced(size)
+                    at = self._take_part(at, end)
                 continue
             if size > end - at:
                 self._begin(size, buffer[at:end])
@@ -209,6 +275,31 @@ class TcpLink(asyncio.BufferedProtocol):
             at += size
             self._receive(bytes(buffer[at - size : at]))
         self._head = bytes(buffer[at:end])
+
+    def _announced(self, head: int) -> None:
+        """A long frame begins, or its next part."""
+        size, left = head & LENGTH, self._long_left
+        if head & LONG == LONG:
+            good = not left and 0 < size <= self._share.limits.frame_bytes_max
+            self._long_left = size
+        else:
+            good = head & PART == PART and 0 < size <= left
+            self._parts_left = size
+        if not good:
+            self._long_left = self._parts_left = 0
+            self._fail(f"a frame of {size} bytes was announced")
+
+    def _take_part(self, at: int, end: int) -> int:
+        """Take what has come of a part, from this place of the buffer on; the place after it."""
+        size = min(self._parts_left, end - at)
+        if size and self._open:
+            self._parts.append(bytes(self._share.buffer[at : at + size]))
+            self._parts_left -= size
+            self._long_left -= size
+            if not self._long_left:
+                parts, self._parts = self._parts, []
+                self._receive(b"".join(parts))
+        return at + size
 
     def _begin(self, size: int, start: memoryview) -> None:
         """Receive the rest of a long frame into a buffer of its own."""
@@ -232,6 +323,8 @@ class TcpLink(asyncio.BufferedProtocol):
         self._mute += 1
         if self._quiet > self._quiet_max:
             self._fail(f"nothing came for {self._share.limits.quiet_s} s")
+        elif self._long:
+            self._pump_soon()
         elif self._mute >= TICKS_A_BEAT and not self.unsent:
             self._mute = 0
             self._share.sent.inc(HEAD_BYTES)
@@ -244,6 +337,8 @@ class TcpLink(asyncio.BufferedProtocol):
         if self._open:
             self._open = False
             self._frame = None
+            self._parts.clear()
+            self._long.clear()
             self._transport.abort()
             self._loop.call_soon(self._end)
 

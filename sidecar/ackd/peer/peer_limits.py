@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from ackd.config.units import MIB
 
-FRAME_BYTES_MAX = 64 * MIB
+FRAME_BYTES_MAX = 280 * MIB
+"""Room for the longest message that the engine offers, beside others of the same answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +15,7 @@ class PeerLimits:
     """Times in seconds of the event loop's clock, sizes in bytes."""
 
     frame_bytes_max: int = FRAME_BYTES_MAX
-    """A longer frame closes the link."""
+    """A longer frame closes the link. Below 1 GiB."""
     unsent_bytes_high: int = MIB
     """When more than this was unsent on a link, `PeerUser.writable` is called once all is sent."""
     handshake_s: float = 2.0

@@ -13,8 +13,8 @@ from typing import Protocol
 class PeerLink(Protocol):
     """One connection to another sidecar, which has proved that it shares the store.
 
-    Frames arrive whole and in the order in which they were sent, or not at all. A link that has
-    closed never carries another frame.
+    Frames arrive whole and in the order in which they were sent, or not at all; but shorter ones
+    may overtake one of more than 1 MiB. A link that has closed never carries another frame.
     """
 
     @property

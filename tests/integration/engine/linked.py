@@ -15,9 +15,11 @@ from ackd.api.messages import Delivery, Received, ReceiveRequest, SettleItem, Se
 from ackd.config.peers import PeerSettings
 from ackd.config.schema import BrokerSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
+from ackd.config.units import MIB
 from ackd.core.ids import TopicPartition
 from ackd.engine.runtime import Runtime
 from ackd.peer.network import TcpPeers
+from ackd.peer.peer_limits import PeerLimits
 from ackd.ports import Broker, Outgoing, Stored
 from ackd.store.build import open_store
 from ackd.telemetry.metrics import Metrics
@@ -43,6 +45,7 @@ class Ring:
     kafka: Kafka | None = None
     topic: str = field(default_factory=lambda: f"linked-{next(_numbers)}-{time.time_ns()}")
     members: list[Linked] = field(default_factory=list)
+    limits: PeerLimits | None = None
 
     @property
     def partition(self) -> TopicPartition:
@@ -52,7 +55,10 @@ class Ring:
     def broker(self) -> Broker:
         """A connection."""
         if self.kafka is None:
-            return local_adapter.open("b", LocalOptions(path=self.folder / "queue", partitions=1))
+            queue = LocalOptions(
+                path=self.folder / "queue", partitions=1, value_bytes_max=256 * MIB
+            )
+            return local_adapter.open("b", queue)
         options = KafkaOptions(bootstrap_servers=self.kafka.bootstrap, topics_refresh_ms=500)
         return kafka_adapter.open("b", options)
 
@@ -80,7 +86,7 @@ class Ring:
             store=open_store(settings.store, settings.state_dir),
             brokers={"b": self.broker()},
             metrics=metrics,
-            peers=TcpPeers(name, peers, metrics) if peers.on else None,
+            peers=TcpPeers(name, peers, metrics, limits=self.limits) if peers.on else None,
         )
         self.stack.push_async_callback(runtime.stop)
         await runtime.start()

@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from ackd.config.units import MIB
-from ackd.peer.link import READ_BYTES, TcpLink
+from ackd.peer.link import LONG, PART, READ_BYTES, TcpLink
 from ackd.peer.peer_limits import PeerLimits
 from ackd.ports import PeerLink
 from tests.unit.peer.recorder import STILL, Node, linked, make_node, running
@@ -48,7 +48,7 @@ async def test_large_frames_arrive(size: int) -> None:
         here.send(body)
         here.send(b"")
         await other.user.until(lambda: len(other.user.frames) == 3)
-        assert other.user.bodies() == [b"before", body, b""]
+        assert sorted(other.user.bodies(), key=len) == [b"", b"before", body]
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 5])
@@ -301,3 +301,76 @@ def test_on_the_other_event_loop_too() -> None:
 
 async def _make_and_run() -> None:
     await _story(make_node("one"), make_node("other"))
+
+
+async def _apart(one: Node, other: Node) -> None:
+    """A frame of 80 MiB is on its way while small ones go to and fro beside it."""
+    long = random.Random(80).randbytes(80 * MIB)
+    async with running(one, other):
+        here, there = await linked(one, other)
+        here.send(long)
+        here.send(long[:-1])
+        for number in range(20):
+            here.send(b"ping %d" % number)
+            await other.user.until(lambda: len(other.user.frames) > number)  # noqa: B023
+            there.send(b"pong")
+            await one.user.until(lambda: len(one.user.frames) > number)  # noqa: B023
+        assert all(len(body) < 10 for body in other.user.bodies())
+        assert here.unsent > 80 * MIB
+        await other.user.until(lambda: len(other.user.frames) == 22)
+        assert other.user.bodies()[20:] == [long, long[:-1]]
+        await one.user.told("writable")
+        assert here.unsent == 0
+        assert one.user.count("closed") == 0
+
+
+async def test_nobody_waits_behind_a_long_frame() -> None:
+    await _apart(make_node("one"), make_node("other"))
+
+
+def test_nobody_waits_behind_a_long_frame_on_the_other_event_loop() -> None:
+    async def both() -> None:
+        await _apart(make_node("one"), make_node("other"))
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(both())
+
+
+@pytest.mark.parametrize("piece", [1, 3, 1000])
+async def test_parts_may_come_in_any_pieces(piece: int) -> None:
+    node = make_node("node", limits=STILL)
+    async with running(node), stranger(node.address) as who:
+        await who.prove("one", "i1")
+        link = tcp(await node.user.told("opened"))
+        stream = b"".join(
+            (
+                *(pack(">I", LONG | 9), pack(">I", PART | 4), b"abcd", pack(">I", 2), b"xy"),
+                *(pack(">I", 0xFFFF_FFFF), pack(">I", PART | 5), b"efghi", pack(">I", 1), b"z"),
+                *(pack(">I", LONG | 1), pack(">I", PART | 1), b"q"),
+            )
+        )
+        for at in range(0, len(stream), piece):
+            part = stream[at : at + piece]
+            place = link.get_buffer(-1)
+            place[: len(part)] = part
+            link.buffer_updated(len(part))
+        assert node.user.bodies() == [b"xy", b"abcdefghi", b"z", b"q"]
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [
+        *([PART | 1], [LONG | 0], [LONG | 1001], [LONG | 10, LONG | 10]),
+        *([LONG | 10, PART | 11], [LONG | 10, PART | 0], [0x4000_0001]),
+    ],
+)
+async def test_i8_parts_that_make_no_sense_close_the_link(heads: list[int]) -> None:
+    limits = PeerLimits(frame_bytes_max=1000, beat_s=3600, quiet_s=3600)
+    node = make_node("node", limits=limits)
+    async with running(node), stranger(node.address) as who:
+        await who.prove("one", "i1")
+        await node.user.told("opened")
+        for head in heads:
+            who.say(pack(">I", head))
+        await node.user.told("closed")
+        assert node.user.bodies() == []

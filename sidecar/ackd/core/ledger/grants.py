@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import heappop
+from heapq import heappop, heappush
 from typing import Generic, NamedTuple
 
 from ackd.core.ledger.entries import Entries
@@ -33,12 +33,15 @@ class Grants(Generic[B]):
         self._life = life
         self._shared = _SharedLease(0, 0, 0, 0)
 
-    def take(self, most: int, bytes_max: int) -> list[int]:
-        """Choose messages to grant, smallest offset first. The first one may exceed `bytes_max`."""
+    def take(self, most: int, bytes_max: int, each_max: int = 1 << 62) -> list[int]:
+        """Choose messages to grant, smallest offset first. The first one may exceed `bytes_max`;
+        one of more than `each_max` bytes is passed over.
+        """
         entries, order, limits = self._entries, self._life.order, self._life.limits
         by_offset, ready = entries.by_offset, entries.ready
         known_to = entries.position if order is None else order.end(entries.position)
         taken: list[int] = []
+        passed: list[int] = []
         total = 0
         while ready and len(taken) < most:
             offset = ready[0]
@@ -60,11 +63,16 @@ class Grants(Generic[B]):
                 if not order.free(offset):
                     heappop(ready)
                     continue
+            if entry.size > each_max:
+                passed.append(heappop(ready))
+                continue
             total += entry.size
             if taken and total > bytes_max:
                 break
             entry.status = EntryStatus.GRANTING
             taken.append(heappop(ready))
+        for offset in passed:
+            heappush(ready, offset)
         return taken
 
     def granted(

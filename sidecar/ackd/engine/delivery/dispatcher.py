@@ -22,6 +22,7 @@ from ackd.engine.delivery.circuit_breaker import CircuitBreaker
 from ackd.engine.delivery.dedup import Dedup
 from ackd.engine.delivery.fetch_throttle import FetchThrottle
 from ackd.engine.delivery.rate_limit import RateLimit
+from ackd.engine.delivery.relay import Relay
 from ackd.engine.delivery.untaken_leases import UntakenLeases
 from ackd.engine.delivery.waiters import Waiter, WaiterQueue
 from ackd.engine.delivery.waits_elsewhere import WaitsElsewhere
@@ -31,7 +32,7 @@ from ackd.engine.settlement.notes import ProgressNotes
 from ackd.errors import DrainingError, PressureError, StoreError, StoreUnknownError
 
 
-# tidy: long-class attributes=17 -- eleven collaborators: each receive asks most of them
+# tidy: long-class lines=375 attributes=18 -- eleven collaborators: each receive asks most of them
 class Dispatcher:
     """Asks the store for leases on behalf of the waiting receives of one subscription."""
 
@@ -65,6 +66,7 @@ class Dispatcher:
         self._granting = 0
         self.stopped = False
         self.full = False
+        self._passed_over = False
 
     # --- receiving
 
@@ -81,22 +83,21 @@ class Dispatcher:
         self,
         request: ReceiveRequest,
         started: Callable[[Waiter], None] | None = None,
-        *,
-        relayed: bool = False,
+        relay: Relay | None = None,
     ) -> Waiter:
         """Join the queue, and ask for leases at once if messages are ready; `answer` waits for the
-        result. `relayed`: another sidecar asks, on behalf of an application beside it.
+        result. `relay`: another sidecar asks, on behalf of an application beside it.
 
         Raises DrainingError, PressureError. A caller that does not await the waiter must call
         `leave`.
         """
         self._check_open()
-        if relayed and self.elsewhere.only:
+        if relay is not None and self.elsewhere.only:
             raise DrainingError
         if self._line.full:
             raise PressureError("too many receive calls are waiting")
         loop = asyncio.get_running_loop()
-        waiter = Waiter(request, loop.create_future(), loop.time(), relayed=relayed)
+        waiter = Waiter(request, loop.create_future(), loop.time(), relay)
         self._line.join(waiter)
         if started is not None:
             started(waiter)
@@ -180,13 +181,25 @@ class Dispatcher:
         if len(self._line) or self.elsewhere.connected:
             self.serve()
 
+    def has_room(self, link: object) -> None:
+        """Receives that are answered there had to wait for that (`Relay.left`)."""
+        if self._line.has_room(link):
+            self.serve()
+
+    def closed(self, link: object) -> None:
+        """No receive is answered there any more."""
+        self._line.forget(link)
+
     def serve(self) -> None:
         """Ask for leases for as many waiting receives as there are ready messages."""
         if self.elsewhere.only:
             return
         while not self._state.paused_everywhere and (waiter := self._next()) is not None:
             if not self._grant(waiter):
-                return
+                here = self._line.first_here() if self._passed_over and not self._held() else None
+                if here is None or not self._grant(here):
+                    return
+                waiter = here
             self._line.served(waiter)
         if self.elsewhere.connected and self._turn and not self._state.paused_everywhere:
             self.elsewhere.surplus()
@@ -195,9 +208,12 @@ class Dispatcher:
         """Return whom to serve next: while the application here is paused or fails, those of
         others.
         """
+        return self._line.first_relayed() if self._held() else self._line.first()
+
+    def _held(self) -> bool:
+        """Whether the application here gets nothing now."""
         breaker = self._breaker
-        held = self._state.paused or (breaker.on and not breaker.room(1))
-        return self._line.first_relayed() if held else self._line.first()
+        return self._state.paused or (breaker.on and not breaker.room(1))
 
     def _grant(self, waiter: Waiter) -> bool:
         """Ask for leases for one receive, from partitions in turn; False if nothing is ready."""
@@ -209,17 +225,23 @@ class Dispatcher:
             most = breaker.room(most)
         most = self._by_rate(most)
         bytes_left = request.bytes_max if request.bytes_max is not None else 1 << 62
+        each_max, relay = 1 << 62, waiter.relay
+        if relay is not None:
+            each_max, bytes_left = relay.message_bytes_max, min(bytes_left, relay.left())
         before = waiter.grants
+        self._passed_over = False
         for _ in range(len(self._turn)):
             if most <= 0 or (waiter.grants > before and bytes_left <= 0):
                 break
             partition = self._turn.popleft()
             ledger, grantable = partition.ledger, partition.grantable
-            offsets = ledger.grants.take(most, bytes_left) if grantable else []
+            offsets = ledger.grants.take(most, bytes_left, each_max) if grantable else []
             if grantable and ledger.ready:
                 self._turn.append(partition)
             else:
                 partition.has_turn(queued=False)
+            if relay is not None and grantable and ledger.ready and not offsets:
+                self._passed_over = True  # it may be too long for a link
             if offsets:
                 most -= len(offsets)
                 entries = ledger.entries
@@ -350,7 +372,11 @@ class Dispatcher:
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Release leases that no caller holds, without counting an attempt (R21)."""
-        self._untaken.give_back(deliveries)
+        self._untaken.give_back([each.lease for each in deliveries])
+
+    def give_back_leases(self, leases: Sequence[str]) -> None:
+        """Release these leases in the same way."""
+        self._untaken.give_back(leases)
 
     def limit(self) -> str | None:
         """Return in one word why nothing was delivered; None without a reason."""

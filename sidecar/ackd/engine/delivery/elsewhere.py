@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ackd.api.messages import Delivery
 from ackd.engine.delivery.waiters import Waiter
 
 
@@ -24,5 +23,5 @@ class Elsewhere(Protocol):
     def surplus(self) -> None:
         """Messages lie ready here, and no receive waits for them."""
 
-    def give_back(self, deliveries: Sequence[Delivery]) -> None:
+    def give_back(self, leases: Sequence[str]) -> None:
         """Release leases on partitions of other sidecars, without counting an attempt (R21)."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ackd.api.messages import Delivery
 from ackd.core.lease_token import BadTokenError, UnknownKeyError, subscription_hash
 from ackd.core.record.operations import Settle
 from ackd.core.record.transitions import Verb
@@ -29,12 +28,12 @@ class UntakenLeases:
         self._partitions = partitions
         self._elsewhere = elsewhere
 
-    def give_back(self, deliveries: Sequence[Delivery]) -> None:
-        """Release their leases without counting an attempt. If that fails, they expire."""
-        others: list[Delivery] = []
-        for delivery in deliveries:
+    def give_back(self, leases: Sequence[str]) -> None:
+        """Release them without counting an attempt. If that fails, they expire."""
+        others: list[str] = []
+        for lease in leases:
             try:
-                token = self._context.keys.open(delivery.lease)
+                token = self._context.keys.open(lease)
             except (BadTokenError, UnknownKeyError):
                 continue  # of a sidecar that had another key after a loss of the store's data (R27)
             if token.subscription != self._hash:
@@ -42,7 +41,7 @@ class UntakenLeases:
             ledger = (token.topic_id, token.partition)
             partition = self._partitions.by_ledger.get(ledger)
             if partition is None:
-                others.append(delivery)
+                others.append(lease)
             else:
                 partition.tell(
                     Settle(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ackd.api.messages import Delivery, ReceiveRequest
+from ackd.engine.delivery.relay import Relay
 
 WAITERS_MAX = 10_000
 ENDED_MIN = 64
@@ -22,7 +23,7 @@ class Waiter:
     answered them, not even when its wait is over (`end_s`, on the event loop's clock). `asked`,
     `asked_bytes`: number and size of the messages that leases were asked for. `asked_s`: when, on
     the loop's clock. `elsewhere`: the number of its request at another sidecar, 0 = none.
-    `relayed`: it is such a request itself, from another sidecar.
+    `relay`: it is such a request itself, from another sidecar; where its answer goes.
     """
 
     __slots__ = (
@@ -36,7 +37,7 @@ class Waiter:
         "gone",
         "grants",
         "noted",
-        "relayed",
+        "relay",
         "request",
         "start_s",
         "timer",
@@ -47,8 +48,7 @@ class Waiter:
         request: ReceiveRequest,
         future: asyncio.Future[list[Delivery]],
         start_s: float,
-        *,
-        relayed: bool = False,
+        relay: Relay | None = None,
     ) -> None:
         self.request = request
         self.start_s = start_s
@@ -59,12 +59,17 @@ class Waiter:
         self.asked = 0
         self.asked_s = 0.0
         self.elsewhere = 0
-        self.relayed = relayed
+        self.relay = relay
         self.asked_bytes = 0
         self.gone = False
         self.noted = False
         """A record of its messages has progress notes."""
         self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def relayed(self) -> bool:
+        """Whether an application beside another sidecar gets the answer."""
+        return self.relay is not None
 
     @property
     def waits(self) -> bool:
@@ -108,6 +113,8 @@ class Waiter:
         self.grants += 1
         self.asked += count
         self.asked_bytes += size
+        if self.relay is not None:
+            self.relay.ask(size)
 
     def asked_for(self) -> None:
         """A request that was under way has been answered."""
@@ -147,10 +154,13 @@ class Waiter:
 
 
 class WaiterQueue:
-    """The waiters of one subscription, in the order of their arrival."""
+    """The waiters of one subscription, in the order of their arrival; those from other sidecars
+    stand aside while their link has no room (I8).
+    """
 
     def __init__(self) -> None:
         self._line: deque[Waiter] = deque()
+        self._aside: dict[object, deque[Waiter]] = {}
         self._ended = 0
 
     def __len__(self) -> int:
@@ -158,7 +168,7 @@ class WaiterQueue:
 
     def waiting(self) -> int:
         """Count the callers that wait now; some that have gone are still queued."""
-        return sum(waiter.waits for waiter in self._line)
+        return sum(waiter.waits for waiter in self.all())
 
     @property
     def full(self) -> bool:
@@ -180,22 +190,46 @@ class WaiterQueue:
         half of the queue.
         """
         self._ended += 1
-        if self._ended * 2 > max(len(self._line), ENDED_MIN):
+        aside = sum(len(each) for each in self._aside.values())
+        if self._ended * 2 > max(len(self._line) + aside, ENDED_MIN):
             self._line = deque(waiter for waiter in self._line if waiter.waits)
+            for link, waiters in list(self._aside.items()):
+                self._aside[link] = left = deque(waiter for waiter in waiters if waiter.waits)
+                if not left:
+                    del self._aside[link]
             self._ended = 0
 
     def return_first(self, waiter: Waiter) -> None:
         """Put a waiter back at the front, because its grants gave nothing."""
+        if waiter.relay is not None:
+            waiter.relay.refused()
         self._line.appendleft(waiter)
 
     def first(self) -> Waiter | None:
         """Return the next waiter to serve; drop those whose callers have gone."""
         while self._line:
             waiter = self._line[0]
-            if waiter.waits:
+            if waiter.waits and (waiter.relay is None or waiter.relay.left() > 0):
                 return waiter
             self._line.popleft()
+            if waiter.waits and waiter.relay is not None:
+                self._put_aside(waiter, waiter.relay)
         return None
+
+    def _put_aside(self, waiter: Waiter, relay: Relay) -> None:
+        self._aside.setdefault(relay.link, deque()).append(waiter)
+
+    def forget(self, link: object) -> None:
+        """The link has closed, so nobody is answered there any more."""
+        self._aside.pop(link, None)
+
+    def has_room(self, link: object) -> bool:
+        """Let those come back, first, whose link has room again; whether there are any."""
+        aside = self._aside.pop(link, None)
+        if aside is None:
+            return False
+        self._line.extendleft(reversed(aside))
+        return True
 
     def drop(self, waiter: Waiter) -> None:
         """Remove a waiter that was served elsewhere, if it is still queued."""
@@ -204,7 +238,14 @@ class WaiterQueue:
 
     def first_relayed(self) -> Waiter | None:
         """Return the next waiter of another sidecar."""
-        return next((each for each in self._line if each.relayed and each.waits), None)
+        for each in self._line:
+            if each.relay is not None and each.waits and each.relay.left() > 0:
+                return each
+        return None
+
+    def first_here(self) -> Waiter | None:
+        """Return the next waiter of the application here."""
+        return next((each for each in self._line if not each.relayed and each.waits), None)
 
     def served(self, waiter: Waiter) -> None:
         if self._line[0] is waiter:
@@ -216,17 +257,18 @@ class WaiterQueue:
         """Answer those whose time is up and who wait for no grant and no other sidecar (`now_s`:
         the loop's time).
         """
-        for waiter in self._line:
+        for waiter in self.all():
             if waiter.end_s <= now_s and not waiter.grants and not waiter.elsewhere:
                 waiter.answer()
 
     def all(self) -> list[Waiter]:
         """Return those that wait, and some that have gone."""
-        return list(self._line)
+        return [*self._line, *(each for aside in self._aside.values() for each in aside)]
 
     def end_all(self) -> None:
         """Answer every waiter with what it has, for example when the sidecar drains."""
-        for waiter in self._line:
+        for waiter in self.all():
             if not waiter.grants:
                 waiter.answer()
         self._line.clear()
+        self._aside.clear()

@@ -63,10 +63,10 @@ class WaitsElsewhere:
         if self._others is not None:
             self._others.surplus()
 
-    def give_back(self, deliveries: Sequence[Delivery]) -> None:
+    def give_back(self, leases: Sequence[str]) -> None:
         """Release leases on partitions of other sidecars, without counting an attempt (R21)."""
         if self._others is not None:
-            self._others.give_back(deliveries)
+            self._others.give_back(leases)
 
     def stop(self) -> None:
         """Let no receive wait at other sidecars any more."""

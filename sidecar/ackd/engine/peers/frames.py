@@ -20,6 +20,10 @@ NUMBERS_MAX = 10_000
 """The most numbers in one `PeerLost`."""
 MESSAGES_MAX = 10_000
 """The most messages in one `PeerAnswer`."""
+MESSAGE_BYTES_MAX = 260 << 20
+"""A longer message goes over no link: only an application beside its owner gets it. Adapters take
+bodies of up to 256 MiB; the rest is for key and headers.
+"""
 BODY_BYTES_MAX = 16 << 20
 """The most bytes in the body of a question, and in that of its answer."""
 _Count = Annotated[int, Meta(ge=0, le=(1 << 53))]

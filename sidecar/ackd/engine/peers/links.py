@@ -26,6 +26,7 @@ from ackd.engine.peers.frames import (
     read_frame,
     write_frame,
 )
+from ackd.engine.peers.link_room import LinkRoom
 from ackd.errors import PeerError
 from ackd.ports import Clock, PeerLink, PeerNetwork
 
@@ -60,6 +61,7 @@ class Owning(Protocol):
     def taken(self, link: PeerLink, number: int) -> None: ...
     def lost(self, link: PeerLink, numbers: list[int]) -> None: ...
     def watched(self, link: PeerLink, *, on: bool) -> None: ...
+    def opened(self, link: PeerLink) -> None: ...
     def writable(self, link: PeerLink) -> None: ...
     def serves(self, link: PeerLink) -> bool: ...
     def closed(self, link: PeerLink) -> None: ...
@@ -116,6 +118,7 @@ class PeerLinks:
         # When the last frame came on each link, and when to look for idle ones next.
         self._received_ms: dict[PeerLink, int] = {}
         self._look_ms = 0
+        self._rooms: dict[PeerLink, LinkRoom] = {}
 
     @property
     def on(self) -> bool:
@@ -153,6 +156,11 @@ class PeerLinks:
         """Return the newest link to a sidecar, if there is one."""
         links = self._links.get(name)
         return links[-1] if links else None
+
+    def room(self, link: PeerLink) -> LinkRoom:
+        """Return the room for answers on a link."""
+        room = self._rooms.get(link)
+        return LinkRoom(link, self._has_room) if room is None else room
 
     def all(self) -> Iterable[PeerLink]:
         return [link for links in self._links.values() for link in links]
@@ -226,14 +234,19 @@ class PeerLinks:
 
     def opened(self, link: PeerLink) -> None:
         self._received_ms[link] = self._clock.monotonic_ms()
+        self._rooms[link] = LinkRoom(link, self._has_room)
         self._links.setdefault(link.name, []).append(link)
         self._unreached.pop(link.name, None)
         for sides in self._sides.values():
+            sides.owning.opened(link)
             sides.asking.opened(link)
             sides.questions.opened(link)
 
     def closed(self, link: PeerLink) -> None:
         self._received_ms.pop(link, None)
+        room = self._rooms.pop(link, None)
+        if room is not None:
+            room.shut()
         links = self._links.get(link.name, [])
         if link in links:
             links.remove(link)
@@ -245,6 +258,9 @@ class PeerLinks:
             sides.questions.closed(link)
 
     def writable(self, link: PeerLink) -> None:
+        self.room(link).writable()
+
+    def _has_room(self, link: PeerLink) -> None:
         for sides in self._sides.values():
             sides.owning.writable(link)
 

@@ -1,7 +1,7 @@
 """The owner's half: receives of other sidecars wait in this sidecar's queue, among its own.
 
 The dispatcher treats both alike: it serves them in the order of their arrival, and the store grants
-both the same leases. The owner remembers the leases of each answer until the other sidecar says
+both the same leases. The owner remembers the tokens of each answer until the other sidecar says
 what happened to them. After `PeerTaken` it forgets them. After `PeerLost` it gives them back (R21).
 If the other sidecar dies before it says either, the leases expire at their deadlines, as the leases
 of any application whose sidecar was killed.
@@ -10,7 +10,7 @@ of any application whose sidecar was killed.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections.abc import Callable
 from functools import partial
 
 from ackd.api.messages import Delivery, ReceiveRequest
@@ -21,32 +21,29 @@ from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.handed_leases import RELAYED
 from ackd.engine.delivery.waiters import Waiter
 from ackd.engine.peers.frames import PeerAnswer, PeerAsk, PeerReady, pack_deliveries, write_frame
+from ackd.engine.peers.link_room import LinkRoom, PlaceOnLink
+from ackd.engine.peers.sent_answers import AnswerKey, SentAnswer, SentAnswers
 from ackd.engine.settlement.notes import ProgressNotes
 from ackd.errors import AckdError, StoreError
 from ackd.ports import PeerLink
 
 OFFERS_MAX = 10_000
-"""Requests of other sidecars that wait here plus answers that are not confirmed, at most, of each
-subscription (I8). Further requests are answered without messages.
+"""Requests of other sidecars that wait here, at most, of each subscription (I8). Further requests
+are answered without messages.
 """
-UNSENT_MAX = 16 << 20
-"""While more bytes than this are unsent on a link, requests that come on it wait."""
 
 
 class _Offer:
-    """One request of another sidecar. `deliveries`: the messages of its answer. `until_ms`: when
-    their leases end.
-    """
+    """One request that waits."""
 
-    __slots__ = ("came_s", "deliveries", "link", "number", "until_ms", "waiter")
+    __slots__ = ("came_s", "key", "link", "place", "waiter")
 
-    def __init__(self, link: PeerLink, number: int, waiter: Waiter, came_s: float) -> None:
+    def __init__(self, link: PeerLink, number: int, waiter: Waiter, place: PlaceOnLink) -> None:
         self.link = link
-        self.number = number
+        self.key = AnswerKey(link.instance, number)
         self.waiter = waiter
-        self.came_s = came_s
-        self.deliveries: list[Delivery] = []
-        self.until_ms = 0
+        self.place = place
+        self.came_s = asyncio.get_running_loop().time()
 
 
 class PeerOffers:
@@ -58,17 +55,18 @@ class PeerOffers:
         context: Context,
         dispatcher: Dispatcher,
         notes: ProgressNotes,
+        room: Callable[[PeerLink], LinkRoom],
     ) -> None:
         self._state = state
         self._context = context
         self._dispatcher = dispatcher
         self._notes = notes
-        self._offers: dict[tuple[str, int], _Offer] = {}
-        self._sent: dict[tuple[str, int], _Offer] = {}
-        self._held: dict[PeerLink, deque[PeerAsk]] = {}
+        self._room = room
+        self._offers: dict[AnswerKey, _Offer] = {}
+        self._sent = SentAnswers()
         self._watchers: dict[PeerLink, bool] = {}
-        # Requests that the other sidecar reported as lost before they came, on another link.
-        self._void: dict[tuple[str, int], None] = {}
+        # Requests that were lost, should they come after that was said (on another link).
+        self._void: dict[AnswerKey, None] = {}
         self._tasks = Tasks(f"peers.{state.name}", context.vitals)
 
     def inherit(self, before: PeerOffers) -> None:
@@ -84,38 +82,30 @@ class PeerOffers:
         """Answer all waiting requests without messages, and so all that come later: the dispatcher
         lets nobody of other sidecars in any more.
         """
-        offers, self._offers = self._offers, {}
-        for offer in offers.values():
-            self._dispatcher.leave(offer.waiter)
-            self._send(offer.link, offer.number, 0, [])
-        for link in list(self._held):
-            self.writable(link)
+        for offer in list(self._offers.values()):
+            self._leave(offer)
+            self._send(offer.link, offer.key.number, 0, [])
 
     # --- requests
 
     def asked(self, link: PeerLink, ask: PeerAsk) -> None:
         if link in self._watchers:
             self._watchers[link] = False
-        held = self._held.get(link)
-        if link.unsent > UNSENT_MAX and (held is None or len(held) < OFFERS_MAX):
-            self._held.setdefault(link, deque()).append(ask)
-            return
-        key = link.instance, ask.number
+        key = AnswerKey(link.instance, ask.number)
         if key in self._offers or key in self._sent or key in self._void:
             return
-        self._purge()
-        waiter = self._enter(link, ask)
+        place = PlaceOnLink(self._room(link))
+        waiter = self._enter(link, ask, place)
         if waiter is None:
             self._send(link, ask.number, 0, [])
             return
-        offer = _Offer(link, ask.number, waiter, asyncio.get_running_loop().time())
-        self._offers[key] = offer
+        offer = self._offers[key] = _Offer(link, ask.number, waiter, place)
         waiter.future.add_done_callback(partial(self._answered, offer))
 
-    def _enter(self, link: PeerLink, ask: PeerAsk) -> Waiter | None:
-        """Queue the request as a receive of this sidecar; None if it takes no more."""
+    def _enter(self, link: PeerLink, ask: PeerAsk, place: PlaceOnLink) -> Waiter | None:
+        """Wait as a receive of this sidecar; None if it can't take any."""
         most_ms = self._state.settings.lease_ms_max
-        if len(self._offers) + len(self._sent) >= OFFERS_MAX or not 0 < ask.lease_ms <= most_ms:
+        if len(self._offers) >= OFFERS_MAX or not 0 < ask.lease_ms <= most_ms:
             return None
         request = ReceiveRequest(
             max=ask.max,
@@ -125,18 +115,15 @@ class PeerOffers:
             holder=f"{RELAYED}{link.name}: {ask.holder}",
         )
         try:
-            return self._dispatcher.enter(request, relayed=True)
+            return self._dispatcher.enter(request, relay=place)
         except AckdError:
             return None
 
-    def _purge(self) -> None:
-        """Forget unconfirmed answers whose leases have ended."""
-        now_ms = self._context.clock.monotonic_ms()
-        while self._sent:
-            key = next(iter(self._sent))
-            if self._sent[key].until_ms > now_ms:
-                return
-            del self._sent[key]
+    def _leave(self, offer: _Offer) -> None:
+        """Nobody waits for it any more: what is granted to it goes back."""
+        del self._offers[offer.key]
+        self._dispatcher.leave(offer.waiter)
+        offer.place.end()
 
     def _answered(self, offer: _Offer, future: asyncio.Future[list[Delivery]]) -> None:
         """Called when the dispatcher has served the request or ended its wait."""
@@ -161,20 +148,21 @@ class PeerOffers:
         """Whether the request still needs an answer. If not, it was given up, and the dispatcher
         gives its leases back.
         """
-        return self._offers.get((offer.link.instance, offer.number)) is offer
+        return self._offers.get(offer.key) is offer
 
     def _answer(self, offer: _Offer, deliveries: list[Delivery]) -> None:
         if not self._waits(offer):
             return
-        key = offer.link.instance, offer.number
-        del self._offers[key]
+        del self._offers[offer.key]
         waited_ms = max(int((offer.waiter.asked_s - offer.came_s) * 1000), 0)
         if deliveries:
-            lease_ms = offer.waiter.request.lease_ms or 0
-            offer.deliveries = deliveries
-            offer.until_ms = self._context.clock.monotonic_ms() + lease_ms
-            self._sent[key] = offer
-        self._send(offer.link, offer.number, waited_ms, deliveries)
+            now_ms, lease_ms = self._context.clock.monotonic_ms(), offer.waiter.request.lease_ms
+            leases = [each.lease for each in deliveries]
+            self._sent.forget_ended(now_ms)
+            answer = SentAnswer(offer.link.name, leases, now_ms + (lease_ms or 0))
+            self._sent.add(offer.key, answer)
+        self._send(offer.link, offer.key.number, waited_ms, deliveries)
+        offer.place.end()
 
     def _send(
         self, link: PeerLink, number: int, waited_ms: int, deliveries: list[Delivery]
@@ -187,32 +175,29 @@ class PeerOffers:
     # --- what the other sidecar reports
 
     def taken(self, link: PeerLink, number: int) -> None:
-        self._sent.pop((link.instance, number), None)
+        self._sent.take(AnswerKey(link.instance, number))
 
     def cancelled(self, link: PeerLink, number: int) -> None:
         """Answer at once, without messages. The other side waits for an answer, even if this
         sidecar no longer knows the request.
         """
-        held = self._held.get(link)
-        if held is not None:
-            self._held[link] = deque(ask for ask in held if ask.number != number)
-        offer = self._offers.pop((link.instance, number), None)
+        offer = self._offers.get(AnswerKey(link.instance, number))
         if offer is not None:
-            self._dispatcher.leave(offer.waiter)
+            self._leave(offer)
         self._send(link, number, 0, [])
 
     def lost(self, link: PeerLink, numbers: list[int]) -> None:
         """Give back the leases of these requests: no application has got, or will get, them."""
         now_ms = self._context.clock.monotonic_ms()
         for number in numbers:
-            key = link.instance, number
-            waiting, sent = self._offers.pop(key, None), self._sent.pop(key, None)
+            key = AnswerKey(link.instance, number)
+            waiting, sent = self._offers.get(key), self._sent.take(key)
             if waiting is not None:
-                self._dispatcher.leave(waiting.waiter)
+                self._leave(waiting)
             elif sent is None:
                 self._void[key] = None
             elif now_ms < sent.until_ms:
-                self._dispatcher.give_back(sent.deliveries)
+                self._dispatcher.give_back_leases(sent.leases)
         while len(self._void) > OFFERS_MAX:
             del self._void[next(iter(self._void))]
 
@@ -241,19 +226,17 @@ class PeerOffers:
 
     def serves(self, link: PeerLink) -> bool:
         """Whether the other sidecar watches for messages here, or one of its receives waits."""
-        if link in self._watchers or link in self._held:
-            return True
-        return any(offer.link is link for offer in self._offers.values())
+        return link in self._watchers or any(each.link is link for each in self._offers.values())
+
+    def opened(self, link: PeerLink) -> None:
+        self._sent.forget_others(link.name, link.instance)
 
     def writable(self, link: PeerLink) -> None:
-        held = self._held.pop(link, None)
-        while held:
-            self.asked(link, held.popleft())
+        """There is room for answers again."""
+        self._dispatcher.has_room(link)
 
     def closed(self, link: PeerLink) -> None:
-        self._held.pop(link, None)
         self._watchers.pop(link, None)
-        for key, offer in list(self._offers.items()):
-            if offer.link is link:
-                del self._offers[key]
-                self._dispatcher.leave(offer.waiter)
+        for offer in [each for each in self._offers.values() if each.link is link]:
+            self._leave(offer)
+        self._dispatcher.closed(link)

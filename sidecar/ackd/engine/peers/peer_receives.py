@@ -9,9 +9,9 @@ sidecar sends `PeerLost`, and the owner gives their leases back (R21).
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ackd.api.messages import Delivery
 from ackd.core.peer_choice import PeerChoice
@@ -40,11 +40,21 @@ AT_ONCE_MS = 500
 """A receive whose own wait is over, or that has none, waits for an owner that has messages no
 longer than this.
 """
-LOST_MAX = 10_000
-"""Lost requests that are kept for each sidecar until it can be told of them, at most."""
+REPORTED_MAX = 10_000
+"""Answers, lost or taken, that are kept for each sidecar until it can be told of them, at most."""
+UNHEARD_MAX = 100
+"""Sidecars for which such answers are kept, at most."""
 ARRIVED_MS = 30_000
 """A frame has arrived if its link was still open this long after it was sent."""
 HOLDER_MAX = 1024
+
+
+class _Unheard(NamedTuple):
+    """What a sidecar must still hear of its answers. `instance`: which process of it."""
+
+    instance: str
+    lost: list[int]
+    taken: list[int]
 
 
 class Links(Protocol):
@@ -108,16 +118,15 @@ class PeerReceives:
         self._owners: Mapping[str, int] = {}
         self._asked: dict[int, _PeerRequest] = {}
         self._idle: dict[Waiter, None] = {}
-        # By sidecar: its process, and the requests whose answers can't come any more.
-        self._lost: dict[str, tuple[str, list[int]]] = {}
-        # The requests that were reported as lost on each link, and when. If the link closes within
-        # `ARRIVED_MS`, they are reported again.
-        self._reported: dict[PeerLink, deque[tuple[int, int]]] = {}
+        self._unheard: dict[str, _Unheard] = {}
+        # The answers that were reported on each link as taken (or else as lost), and when. If the
+        # link closes within `ARRIVED_MS`, they are reported again; one that comes twice is not.
+        self._reported: dict[PeerLink, OrderedDict[int, tuple[int, bool]]] = {}
         self._unwatched: dict[PeerLink, None] = dict.fromkeys(links.all())
 
     def inherit(self, before: PeerReceives) -> None:
         """Take over the state of `before`, as its subscription is built again."""
-        self._lost, self._reported = before._lost, before._reported
+        self._unheard, self._reported = before._unheard, before._reported
 
     # --- owners
 
@@ -134,10 +143,9 @@ class PeerReceives:
         for number, asked in self._asked.items():
             if asked.owner not in owners or self._receives.most(asked.waiter) <= 0:
                 self._cancel(number, asked)
-        for name in [name for name in self._lost if name not in addresses]:
-            del self._lost[name]
-        for name in self._lost:
-            self._links.want(name, addresses[name])
+        for name in self._unheard:
+            if name in addresses:  # it may be silent for a while, and come back
+                self._links.want(name, addresses[name])
         self.ask_idle()
         for name, ready in owners.items():
             if ready and before.get(name):  # ready for a heartbeat: no receive there wants them
@@ -272,23 +280,33 @@ class PeerReceives:
             return
         self._choice.gave(owner, answer.ready)
         if now_ms < until_ms and self._receives.bring(waiter, unpack_deliveries(answer.messages)):
-            link.send(write_frame(PeerTaken(self._state.name, answer.number)))
+            self._tell(link, [answer.number], taken=True)
         else:
             self._refuse(link, answer)
             self._again(waiter)
 
     def _refuse(self, link: PeerLink, answer: PeerAnswer) -> None:
-        if answer.messages:
-            self._tell(link, [answer.number])
+        reported = self._reported.get(link)
+        if answer.messages and not (reported and answer.number in reported):
+            self._tell(link, [answer.number], taken=False)
 
-    def _tell(self, link: PeerLink, lost: list[int]) -> None:
+    def _tell(self, link: PeerLink, numbers: list[int], *, taken: bool) -> None:
+        """Say what became of answers."""
+        if not numbers:
+            return
         now_ms = self._now_ms()
-        reported = self._reported.setdefault(link, deque(maxlen=LOST_MAX))
-        while reported and reported[0][1] < now_ms - ARRIVED_MS:
-            reported.popleft()
-        reported.extend((number, now_ms) for number in lost)
-        for start in range(0, len(lost), NUMBERS_MAX):
-            part = lost[start : start + NUMBERS_MAX]
+        reported = self._reported.setdefault(link, OrderedDict())
+        reported.update((number, (now_ms, taken)) for number in numbers)
+        while (
+            len(reported) > REPORTED_MAX or next(iter(reported.values()))[0] < now_ms - ARRIVED_MS
+        ):
+            reported.popitem(last=False)
+        if taken:
+            for number in numbers:
+                link.send(write_frame(PeerTaken(self._state.name, number)))
+            return
+        for start in range(0, len(numbers), NUMBERS_MAX):
+            part = numbers[start : start + NUMBERS_MAX]
             link.send(write_frame(PeerLost(self._state.name, part)))
 
     def ready(self, link: PeerLink, ready: PeerReady) -> None:
@@ -341,7 +359,7 @@ class PeerReceives:
 
     def opened(self, link: PeerLink) -> None:
         self._unwatched[link] = None
-        self._tell_lost(link)
+        self._tell_unheard(link)
         self._choice.reachable(link.name)
         self.ask_idle()
         if self._asked:
@@ -352,18 +370,19 @@ class PeerReceives:
         self._unwatched.pop(link, None)
         gone = [(n, asked) for n, asked in self._asked.items() if asked.link is link]
         name, now_ms = link.name, self._now_ms()
-        reported = self._reported.pop(link, ())
-        unheard = [number for number, at_ms in reported if at_ms >= now_ms - ARRIVED_MS]
-        unheard += [number for number, _ in gone]
-        if not unheard:
+        lost, taken = self._lately(link, now_ms)
+        lost += [number for number, _ in gone]
+        if not lost and not taken:
             return
-        process, numbers = self._lost.get(name, (link.instance, []))
-        if process != link.instance:
-            numbers = []  # that process is gone, with what it granted
-        self._lost[name] = link.instance, [*numbers, *unheard][-LOST_MAX:]
+        unheard = self._unheard.pop(name, None)
+        if unheard is not None and unheard.instance == link.instance:
+            lost, taken = [*unheard.lost, *lost], [*unheard.taken, *taken]
+        self._unheard[name] = _Unheard(link.instance, lost[-REPORTED_MAX:], taken[-REPORTED_MAX:])
+        while len(self._unheard) > UNHEARD_MAX:
+            del self._unheard[next(iter(self._unheard))]
         other = self._links.to(name)
         if other is not None:
-            self._tell_lost(other)
+            self._tell_unheard(other)
         elif name in self._addresses:
             self._choice.skip(name, now_ms)
             self._links.want(name, self._addresses[name])
@@ -376,8 +395,19 @@ class PeerReceives:
         for _, asked in gone:
             self._again(asked.waiter)
 
-    def _tell_lost(self, link: PeerLink) -> None:
-        """Report the requests that are lost because their link closed before the answer."""
-        process, numbers = self._lost.pop(link.name, ("", []))
-        if numbers and process == link.instance:
-            self._tell(link, numbers)
+    def _lately(self, link: PeerLink, now_ms: int) -> tuple[list[int], list[int]]:
+        """Return the lost and the taken answers whose report may not have arrived on a link."""
+        reported = self._reported.pop(link, OrderedDict())
+        lately = [
+            (n, taken) for n, (at_ms, taken) in reported.items() if at_ms >= now_ms - ARRIVED_MS
+        ]
+        return [n for n, taken in lately if not taken], [n for n, taken in lately if taken]
+
+    def _tell_unheard(self, link: PeerLink) -> None:
+        """Report what the other sidecar may not have heard, because a link closed. Leases that an
+        earlier process of it granted end by themselves.
+        """
+        unheard = self._unheard.pop(link.name, None)
+        if unheard is not None and unheard.instance == link.instance:
+            self._tell(link, unheard.taken, taken=True)
+            self._tell(link, unheard.lost, taken=False)

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.peers.frames import BODY_BYTES_MAX, PeerQuestion, PeerReply, write_frame
+from ackd.engine.peers.link_room import UNSENT_MAX
 from ackd.errors import AckdError, PeerError
 from ackd.ports import PeerLink
 
@@ -147,6 +148,8 @@ class PeerQuestions:
             body, refusal = await answer(question.body), ""
             if len(body) > BODY_BYTES_MAX:
                 body, refusal = b"", "its answer is too long"
+            elif body and link.unsent > UNSENT_MAX:
+                body, refusal = b"", "this sidecar reads too slowly"
         except AckdError as error:
             body, refusal = b"", error.detail
         except ValueError:

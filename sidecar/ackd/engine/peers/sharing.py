@@ -45,7 +45,7 @@ class PeerSharing:
         waits: WaitsElsewhere,
         notes: ProgressNotes,
         links: PeerLinks,
-        release: Callable[[Sequence[Delivery]], None],
+        release: Callable[[Sequence[str]], None],
         brought: Callable[[Iterable[str]], None],
         failed: Callable[[int], None],
     ) -> None:
@@ -57,7 +57,7 @@ class PeerSharing:
         self._brought = brought
         self._failed = failed
         self._asking = PeerReceives(state, context.clock, links, self)
-        self._owning = PeerOffers(state, context, dispatcher, notes)
+        self._owning = PeerOffers(state, context, dispatcher, notes, links.room)
         self.questions = PeerQuestions(state.name, links)
         links.register(state.name, Sides(self._asking, self._owning, self.questions))
 
@@ -135,8 +135,8 @@ class PeerSharing:
     def surplus(self) -> None:
         self._owning.surplus()
 
-    def give_back(self, deliveries: Sequence[Delivery]) -> None:
-        self._release(deliveries)
+    def give_back(self, leases: Sequence[str]) -> None:
+        self._release(leases)
 
     # --- what answers bring
 

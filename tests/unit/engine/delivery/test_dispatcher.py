@@ -13,6 +13,7 @@ from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.waiters import WAITERS_MAX
 from ackd.engine.partition.partition import Partition
 from ackd.errors import DrainingError, StoreError, StoreUnknownError
+from tests.unit.engine.delivery.room import Room
 from tests.unit.engine.world import LEASE_MS, NAME, World
 
 
@@ -325,4 +326,4 @@ async def test_one_that_lets_go_grants_nothing_and_its_application_waits_on(
     assert limits(await dispatcher.receive(ReceiveRequest(wait_ms=700))) is None
     assert world.clock.monotonic_ms() - began_ms == 700
     with pytest.raises(DrainingError):
-        dispatcher.enter(ReceiveRequest(wait_ms=700), relayed=True)
+        dispatcher.enter(ReceiveRequest(wait_ms=700), relay=Room())

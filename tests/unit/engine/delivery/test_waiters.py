@@ -6,6 +6,7 @@ import pytest
 
 from ackd.api.messages import Delivery, ReceiveRequest
 from ackd.engine.delivery.waiters import ENDED_MIN, WAITERS_MAX, Waiter, WaiterQueue
+from tests.unit.engine.delivery.room import Room
 from tests.unit.engine.world import record
 
 
@@ -113,12 +114,40 @@ async def test_the_size_is_what_was_granted_not_what_was_asked_for() -> None:
     assert one.size() == 20
 
 
+async def test_i8_those_of_a_link_without_room_stand_aside() -> None:
+    queue, room = WaiterQueue(), Room()
+    relayed = [waiter() for _ in range(3)]
+    own = waiter()
+    for each in relayed:
+        each.relay = room
+        queue.join(each)
+    queue.join(own)
+    room.bytes = 0
+    assert (queue.first(), queue.first_relayed(), len(queue)) == (own, None, 1)
+    assert (queue.waiting(), queue.first_here()) == (4, own)
+    relayed[0].gone = True
+    assert not queue.has_room(object())
+    assert queue.has_room(room)
+    assert not queue.has_room(room)
+    room.bytes = 1
+    assert queue.first() is relayed[1]
+    queue.served(relayed[1])
+    queue.return_first(relayed[1])
+    assert (queue.all(), room.refusals) == ([*relayed[1:], own], 1)
+    room.bytes = 0
+    assert queue.first() is own
+    queue.end_all()
+    assert all(each.future.done() for each in (*relayed[1:], own))
+
+
 async def test_those_of_other_sidecars_can_be_served_first() -> None:
     queue, own, gone, relayed = WaiterQueue(), waiter(), waiter(), waiter()
     for each in (own, gone, relayed):
         queue.join(each)
     assert queue.first_relayed() is None
-    gone.relayed = relayed.relayed = gone.gone = True
+    room = Room()
+    gone.relay = relayed.relay = room
+    gone.gone = True
     assert queue.first_relayed() is relayed
     queue.served(relayed)
     assert queue.all() == [own, gone]
@@ -130,3 +159,32 @@ async def test_whose_time_is_up_waits_for_another_sidecar_that_was_asked() -> No
     asked.elsewhere = 1
     queue.answer_impatient(asked.start_s)
     assert not asked.future.done()
+
+
+async def test_i8_those_that_stood_aside_are_forgotten_when_they_end_or_their_link_closes() -> None:
+    queue, room, other = WaiterQueue(), Room(), Room()
+    room.bytes = other.bytes = 0
+    first = waiter()
+    first.relay = room
+    queue.join(first)
+    assert queue.first() is None
+    for _ in range(10 * ENDED_MIN):
+        gone = waiter()
+        gone.relay = room
+        queue.join(gone)
+        assert queue.first() is None
+        gone.leave()
+        queue.ended()
+        assert len(queue.all()) <= ENDED_MIN
+    assert first in queue.all()
+    last = waiter()
+    last.relay = other
+    queue.join(last)
+    assert queue.first() is None
+    queue.forget(room)
+    assert queue.all() == [last]
+    queue.answer_impatient(last.end_s)
+    assert last.future.done()
+    for _ in range(ENDED_MIN):
+        queue.ended()
+    assert queue.all() == []

@@ -9,6 +9,7 @@ from ackd.api.messages import Delivery, ReceiveRequest, SettleVerb, Status
 from ackd.engine.delivery.rate_limit import RateLimit
 from ackd.engine.delivery.waiters import Waiter, WaiterQueue
 from ackd.engine.delivery.waits_elsewhere import WaitsElsewhere
+from tests.unit.engine.delivery.room import Room
 from tests.unit.engine.world import World, record
 
 
@@ -17,7 +18,7 @@ class Others:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Waiter | None]] = []
-        self.returned: list[Delivery] = []
+        self.returned: list[str] = []
 
     def wait(self, waiter: Waiter) -> bool:
         self.asked.append(("wait", waiter))
@@ -32,8 +33,8 @@ class Others:
     def surplus(self) -> None:
         self.asked.append(("surplus", None))
 
-    def give_back(self, deliveries: Sequence[Delivery]) -> None:
-        self.returned += deliveries
+    def give_back(self, leases: Sequence[str]) -> None:
+        self.returned += leases
 
 
 def delivery() -> Delivery:
@@ -54,7 +55,8 @@ class Bench:
     def enters(self, most: int = 1, wait_ms: int = 5_000, *, relayed: bool = False) -> Waiter:
         loop = asyncio.get_running_loop()
         request = ReceiveRequest(max=most, wait_ms=wait_ms)
-        waiter = Waiter(request, loop.create_future(), loop.time(), relayed=relayed)
+        relay = Room() if relayed else None
+        waiter = Waiter(request, loop.create_future(), loop.time(), relay)
         self.queue.join(waiter)
         waiter.has_time(Waiter.timed_out)
         return waiter
@@ -77,7 +79,7 @@ async def test_without_other_sidecars_nothing_is_asked(world: World) -> None:
     assert not alone.wait(waiter)
     alone.leave(waiter)
     alone.surplus()
-    alone.give_back([delivery()])
+    alone.give_back(["v1.x"])
     alone.stop()
     assert (alone.connected, alone.reached()) == (False, False)
     assert (bench.others.asked, bench.others.returned) == ([], [])
@@ -160,7 +162,6 @@ async def test_a_stop_calls_every_receive_back(bench: Bench) -> None:
 
 
 async def test_surplus_and_foreign_leases_are_passed_on(bench: Bench) -> None:
-    found = delivery()
     bench.waits.surplus()
-    bench.waits.give_back([found])
-    assert (bench.others.asked, bench.others.returned) == ([("surplus", None)], [found])
+    bench.waits.give_back(["v1.x"])
+    assert (bench.others.asked, bench.others.returned) == ([("surplus", None)], ["v1.x"])

@@ -18,6 +18,7 @@ from ackd.engine.peers.frames import (
     PeerWatch,
     write_frame,
 )
+from ackd.engine.peers.link_room import UNSENT_MAX
 from ackd.engine.peers.links import AGAIN, FORGET_MS, IDLE_MS, LOOK_MS, PeerLinks, Sides
 from ackd.ports import PeerLink
 from tests.unit.engine.peers.pair import TestLink, TestNetwork
@@ -196,7 +197,7 @@ async def test_the_newest_link_to_a_sidecar_is_used_and_then_an_older_one(world:
     assert (links.to("pod-2"), list(links.all())) == (None, [])
     links.closed(TestLink())  # of which nothing was known
     names = [told[0] for told in side.told]
-    assert names == ["opened"] * 4 + ["closed"] * 9
+    assert names == ["opened"] * 6 + ["closed"] * 9
 
 
 FRAMES: list[tuple[Frame, tuple[str, object]]] = [
@@ -243,8 +244,35 @@ async def test_who_is_registered_last_gets_the_frames(world: World) -> None:
     links.register("work", Sides(before, before, before))
     links.register("work", Sides(now, now, now))
     link = TestLink()
+    links.received(link, write_frame(PeerTaken("work", 1)))
+    assert (before.told, now.told) == ([], [("taken", 1)])
+
+
+async def test_i8_where_there_was_no_room_all_subscriptions_hear_of_it(world: World) -> None:
+    """Once: when all has been sent, or when less was granted than was asked for."""
+    links, one, two, link = PeerLinks(None, world.clock), Side(), Side(), TestLink()
+    links.register("one", Sides(one, one, one))
+    links.register("two", Sides(two, two, two))
+    links.opened(link)
+    one.told.clear()
+    two.told.clear()
+    room = links.room(link)
     links.writable(link)
-    assert (before.told, now.told) == ([], [("writable", link)])
+    room.promise(UNSENT_MAX)
+    assert (room.left(), one.told) == (0, [])
+    room.promise(-UNSENT_MAX)
+    assert one.told == two.told == [("writable", link)]
+    link.unsent = UNSENT_MAX
+    room.promise(1)
+    assert room.left() == -1
+    room.promise(-1)
+    assert len(one.told) == 1
+    link.unsent = 0
+    links.writable(link)
+    links.writable(link)
+    assert len(one.told) == 2
+    links.closed(link)
+    assert room.left() == 0
 
 
 async def test_what_is_no_frame_is_the_transports_to_refuse(world: World) -> None:

@@ -5,14 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from ackd.api.messages import ReceiveRequest
+from ackd.api.messages import Delivery, ReceiveRequest
 from ackd.core.ledger.entry import EntryStatus
 from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.handed_leases import RELAYED
+from ackd.engine.delivery.waiters import Waiter
 from ackd.engine.partition.partition import Partition
-from ackd.engine.peers import owning
+from ackd.engine.peers import link_room, owning, sent_answers
 from ackd.engine.peers.frames import Frame, PeerAnswer, PeerAsk, PeerReady
-from ackd.engine.peers.owning import UNSENT_MAX, PeerOffers
+from ackd.engine.peers.link_room import UNSENT_MAX, PlaceOnLink
+from ackd.engine.peers.links import PeerLinks, Sides
+from ackd.engine.peers.owning import PeerOffers
+from ackd.engine.peers.peer_receives import PeerReceives
+from ackd.engine.peers.questions import PeerQuestions
 from tests.unit.engine.peers.pair import TestLink
 from tests.unit.engine.world import LEASE_MS, NAME, World
 
@@ -27,8 +32,32 @@ def dispatcher(world: World) -> Dispatcher:
 
 
 @pytest.fixture
-def offers(world: World, dispatcher: Dispatcher) -> PeerOffers:
-    return PeerOffers(world.state, world.context, dispatcher, world.notes)
+def links(world: World) -> PeerLinks:
+    return PeerLinks(None, world.clock)
+
+
+@pytest.fixture
+def offers(world: World, dispatcher: Dispatcher, links: PeerLinks) -> PeerOffers:
+    made = PeerOffers(world.state, world.context, dispatcher, world.notes, links.room)
+    asking = PeerReceives(world.state, world.clock, links, NoReceives())
+    links.register(NAME, Sides(asking, made, PeerQuestions(NAME, links)))
+    return made
+
+
+class NoReceives:
+    """Nobody waits here; implements `Receives` of the asking side."""
+
+    def most(self, _: Waiter) -> int:
+        return 0
+
+    def bring(self, _: Waiter, deliveries: list[Delivery]) -> bool:
+        return not deliveries
+
+    def nothing_elsewhere(self, _: Waiter) -> None:
+        """Nothing waits."""
+
+    def failed(self, _: int) -> None:
+        """No lease expires."""
 
 
 async def owns(world: World, dispatcher: Dispatcher, *offsets: int) -> Partition:
@@ -236,21 +265,55 @@ async def test_what_has_ended_by_itself_is_not_given_back(
     assert len(world.store.asked) == calls
 
 
-async def test_i8_answers_that_nobody_confirms_are_forgotten_with_their_leases(
-    world: World, dispatcher: Dispatcher, offers: PeerOffers, monkeypatch: pytest.MonkeyPatch
+async def test_i8_leases_that_nobody_confirms_are_forgotten_when_they_end(
+    world: World, dispatcher: Dispatcher, offers: PeerOffers
 ) -> None:
-    partition = await owns(world, dispatcher, 0)
-    monkeypatch.setattr(owning, "OFFERS_MAX", 1)
+    """Also behind one of twelve hours; and they keep nobody from being served."""
+    await owns(world, dispatcher, *range(30))
     link = TestLink()
-    offers.asked(link, ask(1, lease_ms=500))
-    await asyncio.sleep(0.4)
-    offers.asked(link, ask(2))
-    assert answers(link) == [(1, [0]), (2, [])]
-    await asyncio.sleep(0.1)
-    world.fetches(partition, [1])
-    offers.asked(link, ask(3))
+    offers.asked(link, ask(1, lease_ms=12 * 3_600_000))
+    for number in range(2, 22):
+        offers.asked(link, ask(number, lease_ms=500))
     await asyncio.sleep(TURN_S)
-    assert answers(link) == [(3, [1])]
+    assert len(answers(link)) == 21
+    assert len(offers._sent) == 21
+    world.clock.pass_ms(500)
+    offers.asked(link, ask(22))
+    await asyncio.sleep(TURN_S)
+    assert answers(link) == [(22, [21])]
+    assert len(offers._sent) == 2
+
+
+async def test_i8_leases_that_nobody_confirms_have_a_bound(
+    world: World,
+    dispatcher: Dispatcher,
+    offers: PeerOffers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever asks is served all the same; the one sent first is forgotten."""
+    partition, link = await owns(world, dispatcher, *range(9)), TestLink()
+    monkeypatch.setattr(sent_answers, "LEASES_MAX", 4)
+    for number in (1, 2, 3):
+        offers.asked(link, ask(number, most=2))
+    await asyncio.sleep(TURN_S)
+    assert answers(link) == [(1, [0, 1]), (2, [2, 3]), (3, [4, 5])]
+    offers.lost(link, [1, 2, 3])
+    await asyncio.sleep(TURN_S)
+    assert leased(partition) == 2
+
+
+async def test_what_a_process_was_sent_is_forgotten_when_another_takes_its_place(
+    world: World, dispatcher: Dispatcher, offers: PeerOffers
+) -> None:
+    await owns(world, dispatcher, 0, 1)
+    link, other = TestLink(), TestLink("pod-3")
+    offers.asked(link, ask())
+    offers.asked(other, ask())
+    await asyncio.sleep(TURN_S)
+    offers.opened(TestLink())  # the same process again
+    assert len(offers._sent) == 2
+    offers.opened(TestLink(instance="restarted"))
+    assert len(offers._sent) == 1
 
 
 # --- links
@@ -269,25 +332,90 @@ async def test_requests_end_with_their_link(
 
 
 async def test_i8_a_sidecar_that_reads_slowly_waits(
-    world: World, dispatcher: Dispatcher, offers: PeerOffers
+    world: World, dispatcher: Dispatcher, offers: PeerOffers, links: PeerLinks
 ) -> None:
-    partition, link = await owns(world, dispatcher, 0, 1), TestLink()
-    link.unsent = UNSENT_MAX + 1
+    """And nobody else: those who have asked before, too, and however many there are."""
+    partition, link, other = await owns(world, dispatcher), TestLink(), TestLink("pod-3")
+    for each in (link, other):
+        links.opened(each)
     for number in (1, 2, 3):
         offers.asked(link, ask(number))
+    offers.asked(other, ask())
+    link.unsent = UNSENT_MAX
+    world.fetches(partition, [0, 1, 2])
     await asyncio.sleep(TURN_S)
-    assert leased(partition) == 0
+    assert (answers(link), answers(other), leased(partition)) == ([], [(1, [0])], 1)
+    here = dispatcher.enter(ReceiveRequest(wait_ms=5_000))
+    await asyncio.sleep(TURN_S)
+    assert [each.record.offset for each in here.future.result()] == [1]
     offers.cancelled(link, 2)
     assert answers(link) == [(2, [])]
     link.unsent = 0
-    offers.writable(link)
+    links.writable(link)
+    world.fetches(partition, [3])
     await asyncio.sleep(TURN_S)
-    assert answers(link) == [(1, [0]), (3, [1])]
-    link.unsent = UNSENT_MAX + 1
+    assert answers(link) == [(1, [2]), (3, [3])]
+    link.unsent = UNSENT_MAX
     offers.asked(link, ask(4))
-    offers.closed(link)
-    offers.writable(link)
-    assert answers(link) == []
+    links.closed(link)
+    world.fetches(partition, [4])
+    await asyncio.sleep(TURN_S)
+    assert (answers(link), leased(partition)) == ([], 4)
+
+
+async def test_i8_of_a_slow_link_that_closes_nothing_stays(
+    world: World, dispatcher: Dispatcher, offers: PeerOffers, links: PeerLinks
+) -> None:
+    await owns(world, dispatcher, 0)
+    link = TestLink()
+    links.opened(link)
+    link.unsent = UNSENT_MAX
+    offers.asked(link, ask())
+    assert len(dispatcher._line.all()) == 1
+    links.closed(link)
+    assert dispatcher._line.all() == []
+
+
+async def test_i8_what_the_store_was_asked_for_counts_as_unsent(
+    world: World,
+    dispatcher: Dispatcher,
+    offers: PeerOffers,
+    links: PeerLinks,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else all that wait were granted before the first answer is sent."""
+    monkeypatch.setattr(link_room, "UNSENT_MAX", 3)
+    partition, link = await owns(world, dispatcher), TestLink()
+    links.opened(link)
+    for number in range(1, 6):
+        offers.asked(link, ask(number))
+    world.fetches(partition, range(5), size=2)
+    assert partition.ledger.ready == 3  # the last one may go beyond
+    await asyncio.sleep(10 * TURN_S)
+    assert [number for number, _ in answers(link)] == [1, 2, 3, 4, 5]
+
+
+async def test_a_message_that_is_too_long_for_a_link_holds_nobody_up(
+    world: World,
+    dispatcher: Dispatcher,
+    offers: PeerOffers,
+    links: PeerLinks,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The application beside its owner gets it, others what comes after it."""
+    monkeypatch.setattr(PlaceOnLink, "message_bytes_max", 0)
+    partition, link = await owns(world, dispatcher, 0), TestLink()
+    links.opened(link)
+    offers.asked(link, ask())
+    await asyncio.sleep(TURN_S)
+    assert (answers(link), leased(partition)) == ([], 0)
+    here = dispatcher.enter(ReceiveRequest(wait_ms=5_000))
+    await asyncio.sleep(TURN_S)
+    assert [each.record.offset for each in here.future.result()] == [0]
+    monkeypatch.setattr(PlaceOnLink, "message_bytes_max", 1_000)
+    world.fetches(partition, [1])
+    await asyncio.sleep(TURN_S)
+    assert answers(link) == [(1, [1])]
 
 
 def readies(link: TestLink) -> list[Frame]:
@@ -323,7 +451,7 @@ async def test_as_many_sidecars_are_told_of_messages_as_there_are(
 
 
 async def test_stopping_answers_and_the_next_one_gives_back_what_is_lost(
-    world: World, dispatcher: Dispatcher, offers: PeerOffers
+    world: World, dispatcher: Dispatcher, offers: PeerOffers, links: PeerLinks
 ) -> None:
     partition, link = await owns(world, dispatcher, 0), TestLink()
     offers.watched(link, on=True)
@@ -332,7 +460,7 @@ async def test_stopping_answers_and_the_next_one_gives_back_what_is_lost(
     offers.asked(link, ask(2))
     await offers.stop()
     assert answers(link) == [(1, [0]), (2, [])]
-    after = PeerOffers(world.state, world.context, dispatcher, world.notes)
+    after = PeerOffers(world.state, world.context, dispatcher, world.notes, links.room)
     after.inherit(offers)
     after.lost(link, [1])
     await asyncio.sleep(TURN_S)
@@ -358,6 +486,6 @@ async def test_a_link_serves_who_waits_for_word_of_messages(offers: PeerOffers) 
     assert offers.serves(link)
     offers.watched(link, on=False)
     assert not offers.serves(link)
-    link.unsent = UNSENT_MAX + 1
+    link.unsent = UNSENT_MAX
     offers.asked(link, ask())
-    assert offers.serves(link)  # it is asked once there is room
+    assert offers.serves(link)  # it is served once there is room

@@ -9,6 +9,7 @@ import pytest
 from ackd.api.messages import Delivery, ReceiveRequest
 from ackd.core.peer_choice import SKIP_MS
 from ackd.engine.delivery.waiters import Waiter
+from ackd.engine.peers import peer_receives
 from ackd.engine.peers.frames import (
     Frame,
     PeerAnswer,
@@ -432,14 +433,53 @@ async def test_what_is_owed_is_kept_while_the_sidecar_lives_and_handed_on(
     assert again.heard() == [PeerLost("work", [1])]
 
 
-async def test_i8_it_is_forgotten_with_the_sidecar(bench: Bench) -> None:
+async def test_r21_a_sidecar_that_was_silent_for_a_while_hears_of_it(bench: Bench) -> None:
+    """Its heartbeat was late: it lives, with the leases of an answer that nobody got."""
     bench.waits()
     del bench.links.there["pod-2"]
     bench.asking.closed(bench.two)
-    bench.seen({})
+    bench.seen({"pod-3": 0})
+    bench.links.wanted.clear()
+    bench.seen({"pod-2": 0, "pod-3": 0})
+    assert bench.links.wanted == ["pod-2"]
     again = bench.link("pod-2")
     bench.asking.opened(again)
-    assert not any(isinstance(frame, PeerLost) for frame in again.said)
+    assert PeerLost("work", [1]) in again.said
+
+
+async def test_i8_only_so_many_silent_sidecars_are_remembered(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_receives, "UNHEARD_MAX", 2)
+    for name in ("pod-4", "pod-5", "pod-6"):
+        link = bench.link(name)
+        bench.seen({name: 1})
+        bench.waits()
+        del bench.links.there[name]
+        bench.asking.closed(link)
+    assert list(bench.asking._unheard) == ["pod-5", "pod-6"]
+
+
+async def test_r21_what_was_taken_shortly_before_is_told_again(bench: Bench) -> None:
+    """Else the owner would keep its leases in mind until their end."""
+    waiter = bench.waits()
+    bench.answer(bench.two, 1)
+    assert waiter.future.done()
+    bench.answer(bench.two, 9)
+    del bench.links.there["pod-2"]
+    bench.asking.closed(bench.two)
+    again = bench.link("pod-2")
+    bench.asking.opened(again)
+    assert again.heard() == [PeerTaken("work", 1), PeerLost("work", [9])]
+
+
+async def test_r21_an_answer_that_comes_twice_is_taken_once(bench: Bench) -> None:
+    """It must not go back: the application has it."""
+    bench.waits()
+    bench.two.heard()
+    bench.answer(bench.two, 1)
+    bench.answer(bench.two, 1)
+    assert bench.two.heard() == [PeerTaken("work", 1)]
 
 
 async def test_where_no_receive_waits_the_other_side_may_stop_watching(bench: Bench) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ackd.api.messages import Delivery, ReceiveRequest, SettleVerb, Status
+from ackd.api.messages import ReceiveRequest, SettleVerb, Status
 from ackd.engine.cluster.members import MemberNote, write_note
 from ackd.engine.delivery.waiters import Waiter
 from ackd.engine.partition.partition import Partition
@@ -55,8 +55,8 @@ class Bench:
         self.links.opened(self.link)
 
     def shares(self) -> PeerSharing:
-        def release(deliveries: Sequence[Delivery]) -> None:
-            self.released += [each.lease for each in deliveries]
+        def release(leases: Sequence[str]) -> None:
+            self.released += leases
 
         def brought(leases: Iterable[str]) -> None:
             self.brought += leases
