@@ -1,8 +1,7 @@
-"""Tests of the engine's parts run on test time; those that read files or threads do not."""
+"""Tests of the engine's parts run on test time; those that need a real clock or threads do not."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from pathlib import Path
 
 import pytest
 
@@ -10,16 +9,22 @@ from ackd.engine.base.tasks import Tasks
 from tests.unit.engine.clock import TestTimeLoop
 from tests.unit.engine.world import World
 
-HERE = Path(__file__).parent
-TEST_TIME = ("test_subscription.py",)
-"""Tests beside this file whose parts know rooms, and are in none."""
+REAL_LOOP = (
+    "test_outbox.py",
+    "test_publish.py",
+    "test_replay_log.py",
+    "test_runtime.py",
+    "test_spill_file.py",
+    "test_walk.py",
+)
+"""Tests that wait by the system's clock, or for threads."""
 
 
 def pytest_asyncio_loop_factories(
     item: pytest.Item,
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Tests in a folder of a room get test time, and most beside this file a real loop."""
-    if item.path.parent == HERE and item.path.name not in TEST_TIME:
+    """Test time, but for those that a jumping clock would mislead."""
+    if item.path.name in REAL_LOOP:
         return {"real": asyncio.new_event_loop}
     return {"test time": TestTimeLoop}
 
