@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from ackd.api.past_deliveries import PastDelivery
 from ackd.ports import Headers, Record
 
 
@@ -116,11 +117,14 @@ class DeadPage:
 
 @dataclass(slots=True)
 class DeadLetter:
-    """A dead letter with its content: the message's own key, value and headers."""
+    """A dead letter with its content: the message's own key, value and headers. `history`: its
+    deliveries, the oldest first.
+    """
 
     view: DeadView
     record: Record
     headers: Headers
+    history: list[PastDelivery] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -25,7 +25,8 @@ __all__ = ["SettleVerb", "Status"]  # of the core, which decides what a settle d
 @dataclass(slots=True)
 class SettleItem:
     """One settle. `lease_ms` and `note` belong to an extend (`note`: for the next attempt; None
-    = keep it), `delay_ms` (None = by the schedule) and `count` to a retry.
+    = keep it), `delay_ms` (None = by the schedule) and `count` to a retry. `holder`: who settles,
+    for the message's history where its sidecar does not know who got the lease.
     """
 
     lease: str
@@ -35,6 +36,7 @@ class SettleItem:
     reason: str | None = None
     count: bool = True
     note: str | None = None
+    holder: str = ""
 
 
 @dataclass(slots=True)
@@ -221,8 +223,8 @@ class InFlight:
     """A message that was delivered and is not finished. `since_ms`: its first delivery, Unix time.
 
     `state`: leased, retrying, moving (to the retry topic), waiting_for_lease (a retry copy whose
-    message is still leased under an earlier token), dead. `error`: why the last try to store its
-    copy failed.
+    message is still leased under an earlier token), dead. `holder`: who has the lease. `error`: why
+    the last try to store its copy failed, else the reason of its last failure.
     """
 
     id: str
@@ -233,6 +235,10 @@ class InFlight:
     deadline_ms: int | None = None
     due_ms: int | None = None
     error: str | None = None
+
+    def known(self, holder: str, error: str | None) -> None:
+        """Take over who holds it, and why it failed, from its record."""
+        self.holder, self.error = holder, self.error or error
 
 
 @dataclass(slots=True)

@@ -319,8 +319,8 @@ class SubscriptionSettings:
     )
     notes_bytes_max: int = setting(
         MIB,
-        "Most bytes of progress notes (of `extend`) and failure reasons kept in the store for each "
-        "partition; beyond it, or beyond 4,096 messages, the oldest are dropped.",
+        "Most bytes of progress notes (of `extend`), failure reasons and histories kept in the "
+        "store for each partition; beyond it, or beyond 4,096 messages, the oldest are dropped.",
         min=64 * KIB,
         max=GIB,
         live=True,

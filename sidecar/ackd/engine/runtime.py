@@ -443,10 +443,10 @@ class Runtime:
         return self._by_name.groups[name]
 
     async def explain(self, name: str) -> Explanation:
-        return self._by_name.inspectors[name].explain()
+        return await self._by_name.inspectors[name].explain()
 
     async def in_flight(self, name: str, older_ms: int, limit: int) -> list[InFlight]:
-        return self._by_name.inspectors[name].in_flight(older_ms, limit)
+        return await self._by_name.inspectors[name].in_flight(older_ms, limit)
 
     async def lag(self, name: str) -> list[PartitionLag]:
         return await self._by_name.lags[name].rows()

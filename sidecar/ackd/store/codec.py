@@ -44,7 +44,7 @@ _MEMBER = Struct(">QQ")
 _SIZE = Struct(">H")
 _ITEM = Struct(">I")
 _TEXTS = Struct(">HI")
-_SIZES = Struct(">HH")
+_SIZES = Struct(">HHH")
 _JOURNALED, _HAS_TEXTS, _HAS_NOTES, _DROPPED = 1, 2, 4, 8
 """Bits of a reply."""
 _EPOCH, _WATERMARK = slice(14, 18), slice(27, 34)
@@ -87,10 +87,11 @@ def encode_texts(number: int, texts: CallTexts) -> bytes:
 
 def decode_texts(data: bytes) -> MessageTexts:
     """The texts of one message, as `texts.lua` writes them."""
-    first, last = _SIZES.unpack_from(data)
-    start = _SIZES.size
-    middle, end = start + first, start + first + last
-    return MessageTexts(data[start:middle], data[middle:end], data[end:])
+    first, last, note = _SIZES.unpack_from(data)
+    one = _SIZES.size
+    two, three = one + first, one + first + last
+    end = three + note
+    return MessageTexts(data[one:two], data[two:three], data[three:end], data[end:])
 
 
 def decode_reply(data: bytes) -> RecordReply:

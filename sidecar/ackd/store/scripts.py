@@ -16,6 +16,7 @@ from importlib.resources import files
 from ackd.core.bitmap import CHUNK_BYTES
 from ackd.core.record import (
     copies,
+    delivery_events,
     maintenance,
     operations,
     protocol,
@@ -45,6 +46,11 @@ _NUMBERS: dict[str, dict[str, int]] = {
         "ATTEMPT_MAX": record.ATTEMPT_MAX,
         "JOURNAL_MAX": record.JOURNAL_MAX,
         "TEXTS_MAX": texts.TEXTS_MAX,
+        "DELIVERIES_MAX": texts.DELIVERIES_MAX,
+        "EVENTS_MAX": delivery_events.EVENTS_MAX,
+        "HISTORY_BYTES_MAX": delivery_events.HISTORY_BYTES_MAX,
+        "HOLDER_BYTES_MAX": delivery_events.HOLDER_BYTES_MAX,
+        "REASON_BYTES_MAX": delivery_events.REASON_BYTES_MAX,
         "REPAIR_WAIT_MS": record.REPAIR_WAIT_MS,
         "RELEASES_MAX": slot.RELEASES_MAX,
         "EPOCH_MARKS": maintenance.EPOCH_MARKS,
@@ -114,6 +120,7 @@ _SETS: dict[str, Iterable[int]] = {
     "JOURNALED": record.JOURNALED,
     "REASONED": texts.REASONED,
     "NOTED": texts.NOTED,
+    "EVENTS": delivery_events.EVENTS,
     "DELAYED": [verb for verb, rule in OF_VERB.items() if rule.due is Due.DELAY],
     "AT_ONCE": [verb for verb, rule in OF_VERB.items() if rule.due is Due.NOW],
     "UNCOUNTED": [verb for verb, rule in OF_VERB.items() if rule.count is Count.NEVER],

@@ -3,27 +3,41 @@
 import random
 from typing import Any
 
+from ackd.core.record.delivery_events import DeliveryEvent, with_event
 from ackd.core.record.operations import Op
 from ackd.core.record.protocol import CallTexts, ItemTexts, MessageTexts, RecordCall
 from ackd.core.record.settles import OF_VERB
-from ackd.core.record.transitions import Verb
+from ackd.core.record.transitions import Outcome, Verb
 from ackd.store import codec
 
 REPORTING = {verb for verb, rule in OF_VERB.items() if rule.reason or rule.note} | {
     Verb.PLACE_COPY,
     Verb.MARK_DEAD,
+    Verb.GRANT,
+    Verb.LOOK_UP,
 }
 
 
 def random_texts(rng: random.Random, ops: list[Op]) -> CallTexts:
     """Of some of the items that can bring one, and of some that can't; under a bound at times."""
     texts = [b"no disk", b"x" * 1024, b"\0", "w\u00e4re".encode()]
-    items = [
-        ItemTexts(item, *(rng.choice([b"", *texts]) for _ in range(3)))
-        for item, op in enumerate(ops)
-        if rng.random() < (0.6 if op.verb in REPORTING else 0.02)
-    ]
+    items = []
+    for item, op in enumerate(ops):
+        if rng.random() < (0.6 if op.verb in REPORTING else 0.02):
+            first, last, note = (rng.choice([b"", *texts]) for _ in range(3))
+            history = random_history(rng) if op.verb is Verb.PLACE_COPY else b""
+            holder = rng.choice([b"", b"worker-1", b"y" * 150])
+            items.append(ItemTexts(item, first, last, note, history, holder))
     return CallTexts(items, rng.choice([1 << 20, 1 << 20, 2_500, 20]))
+
+
+def random_history(rng: random.Random) -> bytes:
+    """As an origin record may have it: empty, short, or full."""
+    history = b""
+    for fence in range(rng.choice([0, 0, 2, 40])):
+        event = DeliveryEvent(Outcome.RETRYING, 1, fence, fence + 1, b"w" * rng.randrange(90))
+        history = with_event(history, event)
+    return history
 
 
 def encoded(*calls: tuple[RecordCall, bytes]) -> list[bytes]:

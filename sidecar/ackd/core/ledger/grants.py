@@ -10,7 +10,7 @@ from ackd.core.ledger.entries import Entries
 from ackd.core.ledger.entry import STATUS_OF, B, Entry, EntryStatus
 from ackd.core.ledger.lifecycle import Lifecycle
 from ackd.core.record.operations import Grant
-from ackd.core.record.protocol import OpResult
+from ackd.core.record.protocol import NO_TEXTS, CallTexts, ItemTexts, OpResult
 from ackd.core.record.transitions import Outcome, State, Verb
 
 
@@ -74,6 +74,20 @@ class Grants(Generic[B]):
         for offset in passed:
             heappush(ready, offset)
         return taken
+
+    def regranted(
+        self, offsets: Iterable[int], first: int, holder: str, bytes_max: int
+    ) -> CallTexts:
+        """Return who gets each message that was delivered before, for its history. `first`: the
+        index of the first one's grant in the call; `bytes_max`: bound on all texts of the record.
+        """
+        entries, name = self._entries.by_offset, holder.encode("utf-8", "replace")
+        items = [
+            ItemTexts(place, holder=name)
+            for place, offset in enumerate(offsets, first)
+            if entries[offset].first_s
+        ]
+        return CallTexts(items, bytes_max) if items else NO_TEXTS
 
     def granted(
         self, offset: int, result: OpResult, rollback_epoch: int, store_ms: int, now_ms: int

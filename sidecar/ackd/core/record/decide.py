@@ -154,7 +154,7 @@ def apply(record: PartitionRecord, call: RecordCall, now_us: int, run: str) -> R
     results = [_decide(record, op, now_ms, fences) for op in call.ops]
     _check(record, *before)
     maintenance.free_full_chunks(record)
-    dropped = record.texts.decided(call, results)
+    dropped = record.texts.decided(call, results, now_ms)
     if call.ops:
         record.version += 1
     journal = _journal(record, call, results)

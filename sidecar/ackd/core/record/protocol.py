@@ -16,26 +16,30 @@ from ackd.core.record.transitions import Outcome, State
 
 
 class MessageTexts(NamedTuple):
-    """What the store keeps of an unfinished message: the first and the last failure reason, and the
-    progress note. UTF-8, empty = none.
+    """What the store keeps of an unfinished message: the first and the last failure reason, the
+    progress note (UTF-8), and its history (`delivery_events.events`). Empty = none.
     """
 
     first: bytes = b""
     last: bytes = b""
     note: bytes = b""
+    history: bytes = b""
 
 
 class ItemTexts(NamedTuple):
-    """What an application reported with a settle. `item`: its index in `ops`. UTF-8.
+    """What a call tells of a message. `item`: the index of its operation in `ops`. UTF-8.
 
     An EXTEND brings a note; an empty one deletes the last. A failure brings its reason in `last`,
-    at most `texts.ERROR_BYTES_MAX` long. PLACE_COPY brings all that the origin record has.
+    at most `texts.ERROR_BYTES_MAX` long. PLACE_COPY brings all that the origin record has. GRANT, a
+    LOOK_UP of a live lease, and what ends one add to the history; `holder` says who.
     """
 
     item: int
     first: bytes = b""
     last: bytes = b""
     note: bytes = b""
+    history: bytes = b""
+    holder: bytes = b""
 
 
 TEXTS_BYTES_MAX = 1 << 20

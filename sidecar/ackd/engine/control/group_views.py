@@ -74,14 +74,14 @@ class GroupViews:
     async def in_flight(self, older_ms: int, limit: int, *, others: bool = True) -> GroupInFlight:
         body = _ENCODER.encode((older_ms, limit))
         answers, missing = await self._ask(IN_FLIGHT, body, list[InFlight], others=others)
-        found = self._inspector.in_flight(older_ms, limit)
+        found = await self._inspector.in_flight(older_ms, limit)
         found += [each for messages in answers.values() for each in messages]
         oldest = nsmallest(limit, found, key=lambda each: (each.since_ms, each.id))
         return GroupInFlight(oldest, missing)
 
     async def explain(self, *, others: bool = True) -> GroupExplanation:
         answers, missing = await self._ask(EXPLAIN, b"", Explanation, others=others)
-        own = self._inspector.explain()
+        own = await self._inspector.explain()
         found = GroupExplanation(
             own.subscription, own.partitions, own.limits, own.repeats, own.ordered, missing=missing
         )
@@ -119,7 +119,7 @@ class GroupViews:
 
     async def _answer_in_flight(self, body: bytes) -> bytes:
         older_ms, limit = msgspec.msgpack.decode(body, type=tuple[int, int])
-        return _ENCODER.encode(self._inspector.in_flight(older_ms, limit))
+        return _ENCODER.encode(await self._inspector.in_flight(older_ms, limit))
 
     async def _answer_explain(self, _: bytes) -> bytes:
-        return _ENCODER.encode(self._inspector.explain())
+        return _ENCODER.encode(await self._inspector.explain())

@@ -12,6 +12,7 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.spill_file import Held
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.control.delivery_limits import DeliveryLimits
+from ackd.engine.control.reported import Reported, Shown
 from ackd.engine.control.stable_offset_lag import StableOffsetLag
 from ackd.engine.delivery.dedup import Dedup
 from ackd.engine.partition.owned import OwnedPartitions
@@ -61,10 +62,11 @@ class Inspector:
         self._dedup = dedup
         self._limits = limits
         self._retry_topic = retry_topic
+        self._reported = Reported(context)
 
     # --- messages
 
-    def in_flight(self, older_ms: int, limit: int) -> list[InFlight]:
+    async def in_flight(self, older_ms: int, limit: int) -> list[InFlight]:
         """Messages first delivered at least `older_ms` ago and not finished."""
         now_ms = self._context.clock.wall_ms()
         before_ms = now_ms - older_ms  # with client-set delays, `first_s` may be in the future
@@ -75,31 +77,37 @@ class Inspector:
             if entry.status in _IN_FLIGHT and min(entry.first_s * 1000, now_ms) <= before_ms
         ]
         oldest = nsmallest(limit, found, key=lambda item: (item[0], item[2].tp, item[1]))
-        return [self._view(partition, offset, entry) for _, offset, partition, entry in oldest]
+        shown = [self._show(partition, offset, entry) for _, offset, partition, entry in oldest]
+        await self._reported.fill(shown)
+        return [each.view for each in shown]
 
-    def _view(self, partition: Partition, offset: int, entry: Entry[Held]) -> InFlight:
+    def _show(self, partition: Partition, offset: int, entry: Entry[Held]) -> Shown:
+        """What this sidecar knows itself; `Reported` completes it."""
         failed = self._send_back.error_of(partition, offset)
-        return InFlight(
+        view = InFlight(
             id=partition.copies.name_of(offset),
             state=_STATUS_NAMES[entry.status],
             attempt=entry.attempt,
-            holder=entry.holder,
+            holder="",
             since_ms=entry.first_s * 1000,
             deadline_ms=(entry.when_ms or None) if entry.status in _LEASED else None,
             due_ms=entry.when_ms if entry.status is EntryStatus.WAITING else None,
             error=failed or self._dead_letters.error_of(partition, offset) or None,
         )
+        return Shown(partition, offset, entry, view)
 
     # --- explaining
 
-    def explain(self) -> Explanation:
+    async def explain(self) -> Explanation:
         """What holds each partition's progress, and what limits deliveries now."""
-        name = self._state.name
-        partitions = [self._held(p) for _, p in sorted(self._partitions.owned.items())]
-        repeats = 0 if self._dedup is None else self._dedup.repeats
-        return Explanation(name, partitions, self._limits.words(), repeats, self._ordered())
+        shown: list[Shown] = []
+        partitions = [self._held(p, shown) for _, p in sorted(self._partitions.owned.items())]
+        ordered = self._ordered(shown)
+        limits, repeats = self._limits.words(), 0 if self._dedup is None else self._dedup.repeats
+        await self._reported.fill(shown)
+        return Explanation(self._state.name, partitions, limits, repeats, ordered)
 
-    def _ordered(self) -> list[HeldKey]:
+    def _ordered(self, shown: list[Shown]) -> list[HeldKey]:
         found = [
             (waiting, partition, first)
             for partition in self._partitions.owned.values()
@@ -107,25 +115,30 @@ class Inspector:
             for first, waiting in partition.ledger.order.most_waiting(KEYS_MAX)
         ]
         most = nlargest(KEYS_MAX, found, key=lambda each: (each[0], each[1].tp, -each[2]))
-        return [held for each in most if (held := self._held_key(*each)) is not None]
+        return [held for each in most if (held := self._held_key(*each, shown)) is not None]
 
-    def _held_key(self, waiting: int, partition: Partition, first: int) -> HeldKey | None:
+    def _held_key(
+        self, waiting: int, partition: Partition, first: int, shown: list[Shown]
+    ) -> HeldKey | None:
         ledger = partition.ledger
         entry, gone = ledger.entry(first), ledger.send_back
         if entry is None:
             return None
         key = entry.body.key if isinstance(entry.body, Record) else None
+        shown.append(self._show(partition, first, entry))
         return HeldKey(
-            head=self._view(partition, first, entry),
+            head=shown[-1].view,
             key=None if key is None else key.decode("utf-8", "replace"),
             waiting=waiting,
             blocked=ledger.holds_copies or gone.key(first) in gone.blocked,
         )
 
-    def _held(self, partition: Partition) -> HeldUp:
-        ledger = partition.ledger
+    def _held(self, partition: Partition, shown: list[Shown]) -> HeldUp:
+        ledger, head = partition.ledger, None
         entry = ledger.entry(ledger.watermark)
-        head = None if entry is None else self._view(partition, ledger.watermark, entry)
+        if entry is not None:
+            shown.append(self._show(partition, ledger.watermark, entry))
+            head = shown[-1].view
         tp = partition.tp
         how = self._release(partition, entry)
         return HeldUp(tp.topic, tp.partition, ledger.watermark, head, how)

@@ -122,7 +122,10 @@ class DeadlineTimers:
 
     def _upkeep(self, owned: Sequence[Partition]) -> None:
         for partition in owned:
-            if partition.has_upkeep and not partition.ledger.dirty:
+            if partition.ledger.dirty:
+                continue
+            partition.note_long_leases(self._state.settings.notes_bytes_max)
+            if partition.has_upkeep:
                 partition.tell()
 
     def _ask(self, owned: Sequence[Partition]) -> None:

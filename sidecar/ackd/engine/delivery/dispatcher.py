@@ -119,8 +119,6 @@ class Dispatcher:
         it.
         """
         waiter.leave()
-        if waiter.timer is not None:
-            waiter.timer.cancel()
         self.elsewhere.leave(waiter)
         self.give_back(waiter.deliveries)
         self._line.ended()
@@ -280,17 +278,19 @@ class Dispatcher:
             self._line.answer_impatient(asyncio.get_running_loop().time())
 
     def _ask(self, waiter: Waiter, partition: Partition, offsets: list[int], size: int) -> None:
-        lease_ms = waiter.request.lease_ms or self._state.settings.lease_ms
+        request, bytes_max = waiter.request, self._state.settings.notes_bytes_max
+        lease_ms = request.lease_ms or self._state.settings.lease_ms
         group = partition.next_grant()
         ops = partition.upkeep()
         first = len(ops)
         ops += grants(offsets, lease_ms, group)
+        texts = partition.ledger.grants.regranted(offsets, first, request.holder, bytes_max)
         waiter.ask(len(offsets), size)
         self._granting += len(offsets)
         self.rate.spend(len(offsets))
         until_ms = self._context.clock.monotonic_ms() + lease_ms
         on_reply = partial(self._on_grant_reply, waiter, partition, offsets, first, until_ms)
-        self._context.flusher.tell(partition.handle, ops, on_reply)
+        self._context.flusher.tell(partition.handle, ops, on_reply, texts)
 
     def _on_grant_reply(
         self,

@@ -101,6 +101,8 @@ class Waiter:
     def leave(self) -> None:
         """The caller has gone, or another call has taken its place."""
         self.gone = True
+        if self.timer is not None:
+            self.timer.cancel()
 
     def asked_at(self, number: int) -> None:
         """Note the number of this receive's request at another sidecar; 0: it waits at none."""

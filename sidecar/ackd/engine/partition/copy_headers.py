@@ -24,6 +24,7 @@ from ackd.ports import Headers, Record
 PREFIX = "ackd-"
 ORIGIN = "ackd-origin"
 EPOCH = "ackd-reset-epoch"
+HISTORY = "ackd-history"
 REDRIVEN_FROM = "ackd-redriven-from"
 TEXT_BYTES_MAX = 1_024
 """Bound of a reason or an error: headers count against the broker's largest message."""
@@ -52,7 +53,8 @@ class RetryCopy:
     `redriven`: the coordinate of the dead letter that it was redriven from. `order_key`: the key in
     whose queue its origin record is (R19), 0 = none; then `first_ms` may be 0, which means that the
     message was never delivered. `reset_epoch`: of the origin when the message left its window, for
-    the traces.
+    the traces. `history`: of a dead letter, its deliveries, written by
+    `histories.history_header`.
     """
 
     origin: Origin
@@ -70,6 +72,7 @@ class RetryCopy:
     redriven: Origin | None = None
     order_key: int = 0
     reset_epoch: int = 0
+    history: bytes = b""
 
     @property
     def origin_record(self) -> Origin:
@@ -105,6 +108,8 @@ def retry_copy_headers(retry_copy: RetryCopy, own: Headers) -> Headers:
     if retry_copy.reset_epoch:
         ours.append((EPOCH, b"%d" % retry_copy.reset_epoch))
     ours += [(name, bounded(text)) for name, text in texts if text]
+    if retry_copy.history:
+        ours.append((HISTORY, retry_copy.history))
     return (*ours, *own_headers(own))
 
 
@@ -136,6 +141,7 @@ def retry_copy_of(record: Record, subscription: str) -> RetryCopy | None:
             redriven=_origin(found["ackd-redriven"]) if "ackd-redriven" in found else None,
             order_key=_number(found.get("ackd-order-key", b"0"), KEY_MAX),
             reset_epoch=_number(found.get(EPOCH, b"0"), EPOCH_MAX),
+            history=found.get(HISTORY, b""),
         )
     except (KeyError, ValueError):
         return None

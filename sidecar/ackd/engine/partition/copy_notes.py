@@ -33,6 +33,7 @@ class Copies:
         self._errors: dict[int, tuple[str, str]] = {}
         self._why: dict[int, str] = {}
         self._out_of_time: dict[int, str] = {}
+        self._histories: dict[int, bytes] = {}
 
     def find_topics(self, topic_ids: Callable[[str], bytes | None]) -> None:
         """`topic_ids` tells the identity that a topic has now; None if this sidecar does not know
@@ -58,6 +59,16 @@ class Copies:
             return body.name
         retry_copy = self.retry_copy(body) if isinstance(body, Record) else None
         return message_id(*self._tp, offset) if retry_copy is None else self.id(offset, retry_copy)
+
+    def record_of(self, name: str) -> tuple[LedgerKey, int] | None:
+        """Return the record of the message with this public id, and its offset; None if this
+        sidecar does not know the topic.
+        """
+        topic, partition, offset = name.rsplit("/", 2)
+        topic_id, key = self._topic_ids(topic), self._key
+        if topic_id is None:
+            return None
+        return LedgerKey(key.cluster, key.subscription, topic_id, int(partition)), int(offset)
 
     def named(self, retry_copy: RetryCopy) -> bool:
         """Whether a copy is shown under the name of its origin.
@@ -110,6 +121,13 @@ class Copies:
         """Take over the reasons that the store has; they win over ours."""
         _note(self._errors, offset, (first, last))
 
+    def delivered_so(self, offset: int, history: bytes) -> None:
+        """Keep a message's history for the copy that is about to be made."""
+        _note(self._histories, offset, history)
+
+    def history(self, offset: int) -> bytes:
+        return self._histories.get(offset, b"")
+
     def take_errors(self, offset: int, other: Copies, there: int) -> None:
         """Take over the reasons that came under the lease of the copy's original."""
         texts = other._errors.pop(there, None)
@@ -146,6 +164,7 @@ class Copies:
     def forget(self, offset: int) -> None:
         """Drop the notes of a message that has left."""
         self._errors.pop(offset, None)
+        self._histories.pop(offset, None)
         self._why.pop(offset, None)
         self._out_of_time.pop(offset, None)
 

@@ -1,5 +1,5 @@
-"""Failure reasons: load the first and last reason of each message from the store before a copy is
-written.
+"""Failure reasons: load the first and last reason of each message, and its history, from the store
+before a copy is written.
 
 The settle writes a reason into its message's record, whichever sidecar serves it
 (`RecordCall.texts`). The sidecar that makes a copy reads it there, so neither a restart nor another
@@ -38,6 +38,10 @@ async def learn(store: Store, wanted: Mapping[Partition, Sequence[int]]) -> None
 
 def _keep(partition: Partition, found: Iterable[tuple[int, MessageTexts | None]]) -> None:
     for offset, texts in found:
-        if texts is not None and texts.last:
+        if texts is None:
+            continue
+        if texts.history:
+            partition.copies.delivered_so(offset, texts.history)
+        if texts.last:
             first, last = (each.decode(errors="replace") for each in (texts.first, texts.last))
             partition.copies.failed_so(offset, first, last)

@@ -47,6 +47,7 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.spill_file import Held
 from ackd.engine.partition.copy_headers import original
 from ackd.engine.partition.copy_notes import Copies
+from ackd.engine.partition.long_leases import LongLeases, held_by
 from ackd.engine.partition.ordering import PositionOf
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Consumer, Record
@@ -116,7 +117,7 @@ class Policy(NamedTuple):
     unordered: bool = False
 
 
-# tidy: long-class lines=440 methods=25 attributes=26 -- ledger, record and bodies of one meet here
+# tidy: long-class lines=451 methods=26 attributes=27 -- ledger, record and bodies of one meet here
 class Partition:
     """Listens to every reply about its record; never raises into the flusher."""
 
@@ -148,6 +149,7 @@ class Partition:
         self.data_lost = False
         self.has_texts = self.has_notes = True
         self.copies = Copies(tp, key, self.ledger)
+        self.long_leases = LongLeases()
         self.tracing: Spans | None = None
         self.signer: Signer = context.keys.signer(key.subscription, key.topic_id, key.partition)
         self._context = context
@@ -288,6 +290,13 @@ class Partition:
         ops = self._all_upkeep(more)
         self._context.flusher.tell(self.handle, ops, _ignore, texts.shifted(len(ops) - len(more)))
 
+    def note_long_leases(self, texts_max: int) -> None:
+        """Write who holds leases that are a second old by now. `texts_max`: bound on all texts."""
+        found = self.long_leases.due(self.ledger.entries, self._context.clock.monotonic_ms())
+        if found:
+            items = [held_by(place, holder) for place, (_, holder) in enumerate(found)]
+            self.tell(*(look for look, _ in found), texts=CallTexts(items, texts_max))
+
     def _all_upkeep(self, more: Sequence[Op]) -> list[Op]:
         """Include the watermark even if a call with it is under way: that call may fail."""
         self._advanced = 0
@@ -324,6 +333,7 @@ class Partition:
         copies = self.ledger.holds_copies
         topic, partition = self.tp
         made: list[Delivery] = []
+        self.long_leases.begun(offsets, self._context.clock.monotonic_ms())
         results = reply.results[first : first + len(offsets)]
         for offset, result in zip(offsets, results, strict=True):
             if result.outcome is not Outcome.GRANTED:

@@ -25,6 +25,7 @@ from ackd.engine.base.spill_file import Held
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.partition.copy_headers import RetryCopy, copy_partition, retry_copy_headers
 from ackd.engine.partition.failure_reasons import learn
+from ackd.engine.partition.histories import history_header
 from ackd.engine.partition.partition import Partition
 from ackd.engine.retry.body_spill import BodySpill
 from ackd.engine.retry.own_topic import OwnTopic
@@ -241,6 +242,7 @@ class Copier:
             redriven=carried.redriven if carried is not None else None,
             order_key=partition.ledger.send_back.key(job.offset) if self._target is RETRY else 0,
             reset_epoch=carried.reset_epoch if carried is not None else partition.epoch,
+            history=b"" if self._target is RETRY else history_header(copies.history(job.offset)),
         )
         # The broker spreads dead letters as it likes; retry copies of one key stay in order.
         place = None

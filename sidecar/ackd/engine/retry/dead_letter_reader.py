@@ -15,6 +15,7 @@ from ackd.core.origin import Origin
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.partition.copy_headers import RetryCopy, own_headers, retry_copy_of
+from ackd.engine.partition.histories import read_history
 from ackd.engine.retry.external_dead_letters import ExternalDeadLetters
 from ackd.engine.retry.own_topic import dead_name
 from ackd.errors import BadParameterError, BrokerError
@@ -70,7 +71,8 @@ class Letter:
 
     def whole(self, state: str) -> DeadLetter:
         """The values of the listing, and the content."""
-        return DeadLetter(self.view(state), self.record, own_headers(self.record.headers))
+        history = read_history(self.retry_copy.history)
+        return DeadLetter(self.view(state), self.record, own_headers(self.record.headers), history)
 
     def fits(self, wanted: DeadFilter) -> bool:
         """Whether it matches the filter."""

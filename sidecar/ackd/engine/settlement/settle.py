@@ -18,15 +18,12 @@ from ackd.core.lease_token import BadTokenError, UnknownKeyError, subscription_h
 from ackd.core.record.operations import LookUp, Settle
 from ackd.core.record.protocol import (
     CallStatus,
-    ItemTexts,
     OpResult,
     RecordReply,
 )
-from ackd.core.record.settles import SETTLES
 from ackd.core.record.transitions import Outcome
 from ackd.core.record.transitions import Verb as CoreVerb
 from ackd.engine.base.context import Context
-from ackd.engine.partition.failure_reasons import reason_text
 from ackd.engine.settlement.results import lost, settle_result, unavailable, view_of
 from ackd.engine.settlement.subscription_settles import SettleCall, SubscriptionSettles
 from ackd.errors import (
@@ -139,11 +136,9 @@ class Settler:
                     results[index] = SettleResult(Status.INVALID, error=found)
                     continue
                 op, group.plain = found, False
-                if item.reason and SETTLES[item.do].reason:
-                    group.of.keep_reason(group, token.offset, item.reason)
-                    group.texts.append(reason_text(len(group.ops), item.reason))
-                elif item.note is not None and SETTLES[item.do].note:
-                    group.texts.append(ItemTexts(len(group.ops), note=item.note.encode()))
+                text = group.of.text(group, item, token)
+                if text is not None:
+                    group.texts.append(text)
             group.indexes.append(index)
             group.tokens.append(token)
             group.ops.append(op)

@@ -25,6 +25,8 @@ from ackd.core.record.transitions import Verb as CoreVerb
 from ackd.engine.base.context import Context
 from ackd.engine.base.retry_delays import retry_delay_ms
 from ackd.engine.base.subscription_state import SubscriptionState
+from ackd.engine.partition.copy_headers import bounded
+from ackd.engine.partition.long_leases import held_by
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
 from ackd.engine.settlement.notes import NOTE_BYTES_MAX
@@ -132,7 +134,22 @@ class SubscriptionSettles:
             return retry_delay_ms(settings, token.attempt)
         return 0
 
-    def keep_reason(self, call: SettleCall, offset: int, reason: str) -> None:
+    def text(self, call: SettleCall, item: SettleItem, token: Token) -> ItemTexts | None:
+        """Return what a settle tells of its message: a note, or how and why a delivery ended."""
+        rule, place = SETTLES[item.do], len(call.ops)
+        if rule.note:
+            return None if item.note is None else ItemTexts(place, note=item.note.encode())
+        if not rule.ends or rule.state is State.FINISHED:
+            return None
+        reason = item.reason if rule.reason else None
+        if reason:
+            self._keep_reason(call, token.offset, reason)
+        partition = self._owned(call)
+        entry = None if partition is None else partition.ledger.entry(token.offset)
+        known = entry is not None and entry.fence == token.fence and entry.holder
+        return held_by(place, known or item.holder, bounded(reason or ""))
+
+    def _keep_reason(self, call: SettleCall, offset: int, reason: str) -> None:
         """Keep a failure reason for traces, and for headers of copies in case the store loses
         it.
         """

@@ -10,6 +10,7 @@ import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ackd.api.dead_letters import DeadFilter, DeadPage, DeadRequest, DeadView, DryRun, Kind, To
+from ackd.api.past_deliveries import PastDelivery
 from ackd.http.formats import delivery_json
 from ackd.http.formats.decode import BodyDecoder
 from ackd.http.formats.model import HEADERS_MAX, TIME_MS_MAX, Base64Text
@@ -125,10 +126,13 @@ class PurgeBody(_Selection, frozen=True):
 
 @dataclass(slots=True, kw_only=True)
 class DeadMessage(DeadView):
-    """A dead letter with its content. Exactly one of `json`, `text`, `base64` holds the value."""
+    """A dead letter with its content. Exactly one of `json`, `text`, `base64` holds the value.
+    `history`: its deliveries, the oldest first.
+    """
 
     key: str | Base64Text | None
     headers: list[tuple[str, str | Base64Text | None]]
+    history: list[PastDelivery]
     tombstone: bool | UnsetType = UNSET
     json: msgspec.Raw | UnsetType = UNSET
     text: str | UnsetType | None = UNSET
@@ -158,6 +162,7 @@ async def peek(call: HandlerCall) -> Reply:
             (delivery_json.safe(header), delivery_json.text_or_base64(value))
             for header, value in letter.headers
         ],
+        "history": letter.history,
     }
     value = call.service.encoder(name).value(letter.record.value)
     return Reply(orjson.dumps(members)[:-1] + b"," + value)

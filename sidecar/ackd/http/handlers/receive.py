@@ -28,7 +28,13 @@ from ackd.http.formats.negotiation import (
     prefers_binary_event,
 )
 from ackd.http.formats.problems import field_errors
-from ackd.http.handlers.settle import RETRY_AFTER, raise_if_all_away, settle_items, with_wrong
+from ackd.http.handlers.settle import (
+    RETRY_AFTER,
+    raise_if_all_away,
+    settle_items,
+    settled_by,
+    with_wrong,
+)
 from ackd.http.server.app import json_only
 from ackd.http.server.kept import Kept
 from ackd.http.server.limits import ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX
@@ -68,7 +74,7 @@ async def receive(call: HandlerCall) -> Reply:
     if form != JSON and len(body.settle) + len(wrong) > HEADER_SETTLE_MAX:
         why = f"At most {HEADER_SETTLE_MAX} items with {form}."
         raise field_errors([("/settle", why)])
-    items = settle_items(service, body.settle, wrong)
+    items = settled_by(settle_items(service, body.settle, wrong), call)
     request = _request(call, body, form)
     results, outcome = await _settle_and_wait(call, items, name, request)
     if results:  # else the client has gone

@@ -39,6 +39,14 @@ def settle_items(service: Service, items: Sequence[Item], wrong: WrongItems) -> 
     return [item.item() for item in items]
 
 
+def settled_by(items: list[SettleItem], call: HandlerCall) -> list[SettleItem]:
+    """Say who settles, with what does not finish its message."""
+    for item in items:
+        if item.do is not SettleVerb.ACK:
+            item.holder = call.worker()
+    return items
+
+
 def with_wrong(results: list[SettleResult], wrong: WrongItems) -> list[SettleResult]:
     """Put `invalid` results at the places of wrong items, so that each item has its own."""
     for place in sorted(wrong):
@@ -59,14 +67,14 @@ async def settle(call: HandlerCall) -> Reply:
     json_only(call)
     body, wrong = _SETTLE.decode_items(call.body, "items", Item)
     items = settle_items(call.service, body.items, wrong)
-    results = with_wrong(await call.service.engine.settle(items), wrong)
+    results = with_wrong(await call.service.engine.settle(settled_by(items, call)), wrong)
     away = raise_if_all_away(results)
     return Reply(delivery_json.results(results), headers=(RETRY_AFTER,) if away else ())
 
 
 async def _one(call: HandlerCall, item: SettleItem) -> Reply:
     """Settle one lease; the HTTP status is what a batch says per item."""
-    [result] = await call.service.engine.settle([item])
+    [result] = await call.service.engine.settle(settled_by([item], call))
     if result.status is Status.LOST:
         detail = "" if result.error is None else result.error.detail
         now = delivery_json.now(result)

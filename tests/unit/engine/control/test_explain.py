@@ -71,8 +71,8 @@ class Scene:
         assert found is not None
         return found
 
-    def released_by(self) -> str:
-        (held,) = self.inspector.explain().partitions
+    async def released_by(self) -> str:
+        (held,) = (await self.inspector.explain()).partitions
         return held.released_by
 
 
@@ -91,7 +91,7 @@ async def scene(world: World) -> Scene:
 async def test_what_was_delivered_is_in_flight_oldest_first(scene: Scene, world: World) -> None:
     world.clock.pass_ms(5 * SECOND_MS)
     await world.leases(scene.partition, 1, holder="late")
-    found = scene.inspector.in_flight(0, 10)
+    found = await scene.inspector.in_flight(0, 10)
     assert [each.id for each in found] == ["orders/0/0", "orders/0/1", "orders/0/2"]
     first = found[0]
     assert (first.state, first.attempt, first.holder) == ("leased", 1, "worker-3")
@@ -102,17 +102,17 @@ async def test_what_was_delivered_is_in_flight_oldest_first(scene: Scene, world:
 async def test_i8_only_so_many_and_only_so_old(scene: Scene, world: World) -> None:
     world.clock.pass_ms(5 * SECOND_MS)
     await world.leases(scene.partition, 1)
-    assert [each.id for each in scene.inspector.in_flight(5 * SECOND_MS, 10)] == [
+    assert [each.id for each in (await scene.inspector.in_flight(5 * SECOND_MS, 10))] == [
         "orders/0/0",
         "orders/0/1",
     ]
-    assert [each.id for each in scene.inspector.in_flight(0, 1)] == ["orders/0/0"]
+    assert [each.id for each in (await scene.inspector.in_flight(0, 1))] == ["orders/0/0"]
 
 
 async def test_a_first_delivery_in_the_future_is_shown_too(scene: Scene) -> None:
     """Another client's delay may say so."""
     scene.entry(0).first_s += 3_600
-    assert len(scene.inspector.in_flight(0, 10)) == 2
+    assert len(await scene.inspector.in_flight(0, 10)) == 2
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ async def test_each_state_has_a_word_and_the_time_that_counts(
 ) -> None:
     entry = scene.entry(0)
     entry.status, entry.when_ms = status, 77
-    (found,) = [each for each in scene.inspector.in_flight(0, 9) if each.id == "orders/0/0"]
+    (found,) = [each for each in (await scene.inspector.in_flight(0, 9)) if each.id == "orders/0/0"]
     assert found.state == state
     assert (found.deadline_ms == 77) is (status is EntryStatus.CLAIMING)
     assert (found.due_ms == 77) is (status is EntryStatus.WAITING)
@@ -142,7 +142,7 @@ async def test_each_state_has_a_word_and_the_time_that_counts(
 
 async def test_nothing_holds_what_is_finished(scene: Scene) -> None:
     scene.partition.ledger.acked(range(5))
-    (held,) = scene.inspector.explain().partitions
+    (held,) = (await scene.inspector.explain()).partitions
     assert (held.topic, held.partition, held.watermark, held.head) == (TOPIC, 0, 5, None)
     assert held.released_by.startswith("nothing holds it")
 
@@ -163,32 +163,32 @@ async def test_what_moves_the_head_on_is_said_in_words(
     scene: Scene, status: EntryStatus, words: str
 ) -> None:
     scene.entry(0).status = status
-    assert words in scene.released_by()
+    assert words in await scene.released_by()
 
 
 async def test_a_head_without_its_body_is_fetched_first(scene: Scene) -> None:
     entry = scene.entry(0)
     entry.status, entry.body = EntryStatus.READY, None
-    assert "fetches it" in scene.released_by()
+    assert "fetches it" in await scene.released_by()
 
 
 async def test_i5_when_a_head_moves_to_the_retry_topic_is_said(scene: Scene, world: World) -> None:
-    assert "there is no retry topic yet" in scene.released_by()
+    assert "there is no retry topic yet" in await scene.released_by()
     world.sets(retry_topic=False)
-    assert "retry_topic is off" in scene.released_by()
+    assert "retry_topic is off" in await scene.released_by()
     scene.partition.go_by(Policy(Rules(60_000, 1, 1_000), 0, retry_copies=False))
     world.clock.pass_ms(20 * SECOND_MS)
     scene.partition.ledger.send_back.stuck(world.clock.monotonic_ms())
-    assert "it moves to the retry topic in 41 s" in scene.released_by()
+    assert "it moves to the retry topic in 41 s" in await scene.released_by()
 
 
 async def test_while_the_record_is_read_again_nothing_else_is_said(scene: Scene) -> None:
     scene.partition.ledger.must_reread()
-    assert "reading the record" in scene.released_by()
+    assert "reading the record" in await scene.released_by()
 
 
 async def test_limits_are_those_of_who_holds_deliveries_back(scene: Scene) -> None:
-    found = scene.inspector.explain()
+    found = await scene.inspector.explain()
     assert (found.subscription, found.limits, found.repeats) == (NAME, ["paused"], 0)
 
 
@@ -203,18 +203,18 @@ async def test_r19_the_longest_queues_of_keys_are_named_first(
     intake = scene.partition.ledger.intake
     keys = [b"a", b"b", b"b", b"c", b"c", b"c"]
     intake.fetched(intake.session, [Record(at, key, b"v", (), 1) for at, key in enumerate(keys)])
-    found = scene.inspector.explain().ordered
+    found = (await scene.inspector.explain()).ordered
     assert [(each.key, each.waiting, each.blocked) for each in found] == [
         ("c", 2, False),
         ("b", 1, False),
     ]
     assert found[0].head.id == "orders/0/3"
     monkeypatch.setattr(inspect_module, "KEYS_MAX", 1)
-    assert [each.key for each in scene.inspector.explain().ordered] == ["c"]
+    assert [each.key for each in (await scene.inspector.explain()).ordered] == ["c"]
     body = scene.entry(3).body
     assert isinstance(body, Record)
     scene.entry(3).body = Stub(body)
-    assert scene.inspector.explain().ordered[0].key is None
+    assert (await scene.inspector.explain()).ordered[0].key is None
 
 
 # --- ends of logs
@@ -227,12 +227,12 @@ async def test_r33_an_open_transaction_is_named_once_it_is_not_normal(world: Wor
     consumer = TransactionConsumer()
     await scene.held_ends.look(consumer, partition, 5)
     world.clock.pass_ms(SHOWN_MS - 1)
-    assert "nothing holds it" in scene.released_by()
+    assert "nothing holds it" in await scene.released_by()
     world.clock.pass_ms(1)
-    assert "open transaction at offset 5 for 10 s or longer: 4 offsets" in scene.released_by()
+    assert "open transaction at offset 5 for 10 s or longer: 4 offsets" in await scene.released_by()
     consumer.real_end = 12
     await scene.held_ends.look(consumer, partition, 5)
-    assert "10 s or longer: 7 offsets" in scene.released_by()
+    assert "10 s or longer: 7 offsets" in await scene.released_by()
     await scene.held_ends.look(consumer, partition, 6)  # there is more to read first
     assert scene.held_ends.held_ms(partition) == 0
     await scene.held_ends.look(consumer, partition, 5)

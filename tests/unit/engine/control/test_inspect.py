@@ -45,5 +45,5 @@ async def test_why_a_message_does_not_move_to_the_retry_topic(
     inspector = Inspector(
         world.state, world.context, world.partitions, silent, silent, silent, None, silent, topic
     )
-    [held] = inspector.explain().partitions
+    [held] = (await inspector.explain()).partitions
     assert held.released_by.endswith(f"; it does not move to the retry topic: {why}")

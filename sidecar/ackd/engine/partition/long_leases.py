@@ -1,0 +1,50 @@
+"""Writes into the record who holds a lease, once it is a second old.
+
+Most leases are settled sooner, and cost nothing. A message that was delivered before has its holder
+written with the grant (`Grants.regranted`): few are. So whoever holds a message up is known after a
+kill of the owner, too (R26).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from ackd.core.ledger.entry import Entry, EntryStatus
+from ackd.core.record.operations import LookUp
+from ackd.core.record.protocol import ItemTexts
+from ackd.engine.base.spill_file import Held
+
+AFTER_MS = 1_000
+RECEIVES_MAX = 100_000
+"""Receives of the last second; of more, the holders are not written."""
+BATCH_MAX = 1_000
+
+
+class LongLeases:
+    """Of one partition: first deliveries of the last second."""
+
+    def __init__(self) -> None:
+        self._begun: deque[tuple[int, Sequence[int]]] = deque(maxlen=RECEIVES_MAX)
+
+    def begun(self, offsets: Sequence[int], now_ms: int) -> None:
+        """These were granted to one receive."""
+        self._begun.append((now_ms + AFTER_MS, offsets))
+
+    def due(self, entries: Mapping[int, Entry[Held]], now_ms: int) -> list[tuple[LookUp, str]]:
+        """Return what to ask of the record for leases that are old enough now, each with its
+        holder.
+        """
+        begun, found = self._begun, list[tuple[LookUp, str]]()
+        while begun and begun[0][0] <= now_ms and len(found) < BATCH_MAX:
+            for offset in begun.popleft()[1]:
+                entry = entries.get(offset)
+                if entry is not None and entry.status is EntryStatus.LEASED and entry.holder:
+                    look = LookUp(offset, entry.fence, entry.rollback_epoch)
+                    found.append((look, entry.holder))
+        return found
+
+
+def held_by(item: int, holder: str, reason: bytes = b"") -> ItemTexts:
+    """Make what a call tells of a lease: who has it, and why its delivery ends."""
+    return ItemTexts(item, last=reason, holder=holder.encode("utf-8", "replace"))
