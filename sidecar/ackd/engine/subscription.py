@@ -553,14 +553,15 @@ def _offer(of: Subscription, by_name: PartsByName, look: LeaseLook) -> None:
     by_name.attempts[name] = attempts
     if sharing is not None:
         sharing.answer_leased(attempts.leased)
+    retry = of.retry_topic.topic.name
     by_name.settles[name] = SubscriptionSettles(
-        state, context, partitions, of.topics, of.breaker, of.cancels, of.claims, of.tracing
+        state, context, partitions, of.topics, of.breaker, of.cancels, of.claims, of.tracing, retry
     )
     by_name.dead_letters[name] = SubscriptionDeadLetters(
         state, context, of.dead_letter_records, of.operations
     )
     by_name.seeks[name] = SubscriptionSeeks(
-        state, context, of.control, of.records, of.retry_topic.topic.name, of.operations
+        state, context, of.control, of.records, retry, of.operations
     )
     by_name.controls[name] = of.control
     by_name.cancels[name] = of.cancels

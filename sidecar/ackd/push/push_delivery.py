@@ -23,6 +23,8 @@ AGAIN_SHARE = 8
 """While the store is away, extending is tried again after this part of the lease."""
 SETTLE_PAUSE_S = 0.2
 """Constant: the leases end meanwhile."""
+_OVER = ("finished", "dead")
+"""States of messages that the application itself may have settled meanwhile."""
 
 
 class PushDelivery:
@@ -162,7 +164,7 @@ class PushDelivery:
                     share = AGAIN_SHARE
                 if result.status in {Status.EXTENDED, Status.UNAVAILABLE}:
                     kept.append(lease)
-                elif result.now_state != "finished" or result.cancelled is not None:
+                elif result.now_state not in _OVER or result.cancelled is not None:
                     gone.append(lease)  # Otherwise the application settled it meanwhile.
             if gone and not kept:
                 bound.reschedule(self._now())

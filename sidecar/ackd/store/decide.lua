@@ -32,11 +32,11 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
   end
   local settles = verb >= Verbs.SETTLE_FIRST and verb <= Verbs.SETTLE_LAST
   local over = offset < watermark or value % (weight * 2) >= weight
-  local phase, sent, held, late = state, state == State.MOVING, 0, 0
-  if over then phase, sent = rare().over_phase(verb, offset, rollback_epoch ~= h_rollback_epoch and now < repair_until, odd, odd_cleared, BASE)
+  local phase, sent, held, late, how = state, state == State.MOVING, 0, 0, nil
+  if over then phase, sent, how = rare().over_phase(verb, offset, rollback_epoch ~= h_rollback_epoch and now < repair_until, odd, odd_cleared, BASE)
   elseif state == State.LEASED and when_ms <= now then phase = Phase.EXPIRED end
-  if sent and (settles or verb == Verb.LOOK_UP) then
-    return origins().settle(verb, offset, fence, rollback_epoch, attempt, arg, counted, over, phase, state, s_attempt, s_fence, when_ms, first)
+  if sent and settles or verb == Verb.LOOK_UP and (sent or arg == 1) then
+    return origins().settle(verb, offset, fence, rollback_epoch, attempt, arg, counted, over, phase, state, s_attempt, s_fence, when_ms, first, how)
   elseif verb == Verb.GRANT then
     if not over and (phase ~= Phase.READY or now < repair_until) then held = held_grant(phase, when_ms, now, repair_until, grace_until) end
   elseif verb >= Verbs.MOVE_FIRST and verb <= Verbs.MOVE_LAST then

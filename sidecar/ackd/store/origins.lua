@@ -150,7 +150,8 @@ end
 
 -- Settles or looks up a message whose lease is in its origin record (`copies.settle`). `phase`, `state` and the
 -- arguments after them are those of the slot that the message left; they count only if there is no origin record.
-Origins.settle = function(verb, offset, fence, rollback_epoch, attempt, for_ms, counted, over, phase, state, s_attempt, s_fence, when_ms, first)
+Origins.settle = function(verb, offset, fence, rollback_epoch, attempt, for_ms, counted, over, phase, state, s_attempt, s_fence, when_ms, first, how)
+  if verb == Verb.LOOK_UP and for_ms == 1 then return Origins.message(offset, over, phase, how, state, s_attempt) end
   local origin = Origins.of(offset)
   if not origin or verb == Verb.LOOK_UP and origin[Origin.CLAIMED] == 1 then
     answer(over and phase == Phase.ACKED and Outcome.UNREPAIRED or Outcome.LOST,
@@ -197,6 +198,25 @@ Origins.settle = function(verb, offset, fence, rollback_epoch, attempt, for_ms, 
     end
   end
   answer(outcome, target == State.FINISHED and target or there, s_attempt, s_fence, when_ms, first, late, offset)
+  return true
+end
+
+-- Answers where a message is, whoever holds it (`copies.message`). `how`: the reason of `Finish`.
+Origins.message = function(offset, over, phase, how, state, attempt)
+  local outcome, after, partition = phase == Phase.ACKED and Outcome.ALREADY_ACKED or Outcome.LOST, 0, 0
+  if how == Finish.SENT or not over and state == State.MOVING then
+    local origin = Origins.of(offset)
+    state = State.MOVING
+    if origin then attempt = origin[Slot.ATTEMPT] end
+    if origin and origin[Origin.CLAIMED] == 0 then
+      state = origin[Slot.STATE]
+    elseif origin then
+      after, partition = origin[Origin.COPY_OFFSET] + 1, origin[Origin.COPY_PARTITION]
+    end
+  elseif over then
+    state = how == Finish.DEAD and State.DEAD or State.FINISHED
+  end
+  answer(outcome, state, attempt, after, partition, 0, 0, offset)
   return true
 end
 

@@ -101,14 +101,14 @@ local Rare = {}
 local function rare()
 if Rare.seen_by then return Rare end
 
--- The phase of a finished offset, and true if its origin record decides instead. `early`: the lease is from before
--- the rollback, and the repair has not ended.
+-- The phase of a finished offset, true if its origin record decides instead, and how it was finished, if not by an ack.
+-- `early`: the lease is from before the rollback, and the repair has not ended.
 Rare.over_phase = function(verb, offset, early, odd, odd_cleared, base)
   local score = odd[offset]
   if score == nil then
     score = not odd_cleared and call("ZSCORE", base .. "x", number(offset))
   end
-  if score then return Phase.GONE, score % 8 == Finish.SENT end
+  if score then return Phase.GONE, score % 8 == Finish.SENT, score % 8 end
   -- Perhaps a sidecar has yet to restore its origin record (`copies.decides`).
   return Phase.ACKED, early and verb > Verb.ACK and verb <= Verbs.SETTLE_LAST
 end

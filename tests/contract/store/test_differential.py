@@ -252,7 +252,8 @@ def random_op(rng: random.Random, pair: Pair) -> Op:
         case "settle":
             token = _settle(rng, pair, offset)
             looks = rng.randrange(7) == 0
-            return LookUp(token.offset, token.fence, token.rollback_epoch) if looks else token
+            look = LookUp(token.offset, token.fence, token.rollback_epoch, rng.random() < 0.5)
+            return look if looks else token
         case "finish":
             token = _settle(rng, pair, offset)
             return FinishOrigin(

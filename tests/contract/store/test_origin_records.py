@@ -102,6 +102,32 @@ async def test_r4_a_live_lease_is_forwarded_and_its_token_goes_on_counting(store
     assert (await claim(owner, 5, sent, OTHER)).outcome is Outcome.FINISHED
 
 
+async def test_r15_where_a_message_is_can_be_asked_whoever_holds_it(store: Store) -> None:
+    owner = Owner(store)
+    await owner.open()
+    moved, dead, acked, leased = await owner.grant(5, 6, 7, 8)
+
+    async def where(offset: int) -> tuple[Outcome, State, int, CopyRef | None]:
+        found = await owner.one(LookUp(offset, message=True))
+        return found.outcome, found.state, found.attempt, found.copy
+
+    sent = await send(owner, 5)
+    assert await where(5) == (Outcome.LOST, State.LEASED, 1, None)
+    await owner.one(moved._replace(verb=Verb.RETRY))
+    assert await where(5) == (Outcome.LOST, State.WAITING, 1, None)
+    assert (await claim(owner, 5, sent)).outcome is Outcome.CLAIMED
+    assert await where(5) == (Outcome.LOST, State.MOVING, 1, CopyRef(*RETRY_COPY))
+    assert (await owner.one(dead._replace(verb=Verb.DEAD))).outcome is Outcome.DEAD
+    assert await where(6) == (Outcome.LOST, State.DEAD, 1, None)
+    finish = FinishOrigin(6, dead.fence, owner.rollback_epoch, Finish.DEAD)
+    assert (await owner.one(finish)).outcome is Outcome.DONE
+    assert (await where(6))[:2] == (Outcome.LOST, State.DEAD)
+    assert (await owner.one(acked)).outcome is Outcome.ACKED
+    assert (await where(7))[:2] == (Outcome.ALREADY_ACKED, State.FINISHED)
+    assert await where(leased.offset) == (Outcome.LOST, State.LEASED, 1, None)
+    assert await where(9) == (Outcome.LOST, State.READY, 0, None)
+
+
 async def test_r2_the_first_retry_copy_wins_and_is_told_the_same_again(store: Store) -> None:
     owner = Owner(store)
     await owner.open()

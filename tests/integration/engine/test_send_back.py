@@ -254,6 +254,39 @@ async def test_r4_dead_while_forwarded_goes_to_the_dead_letter_topic(place: Plac
     assert await sidecar.receive(wait_ms=500) == []
 
 
+async def test_r15_a_lost_lease_tells_where_its_message_is_after_it_moved(place: Place) -> None:
+    """Not "finished" while somebody else works on it, or when it is dead: any sidecar knows."""
+    sidecar = await place.start()
+    await sidecar.publish(3)
+    messages = await sidecar.collect(3, lease_ms=2_000)
+    await sidecar.settle(messages[2:], SettleVerb.ACK)
+    await sidecar.until_watermark(3)
+    first = {each.id: each for each in messages[:2]}
+    again = await sidecar.collect(2, lease_ms=60_000)
+    other = await place.start("two")
+
+    async def now() -> list[tuple[Status, str | None, int | None]]:
+        items = [SettleItem(first[each.id].lease, SettleVerb.ACK) for each in again]
+        found = [await each.runtime.settle(items) for each in (sidecar, other)]
+        told = [
+            [(each.status, each.now_state, each.now_attempt) for each in part] for part in found
+        ]
+        assert told[0] == told[1]
+        return told[0]
+
+    assert await now() == [(Status.LOST, "leased", 2)] * 2
+    assert await other.settle(again[:1], SettleVerb.DEAD) == ["dead"]
+    assert await other.settle(again[1:], SettleVerb.RETRY, delay_ms=60_000) == ["retrying"]
+    assert [state for _, state, _ in await now()] == ["dead", "retrying"]
+
+    async def stored() -> bool:
+        counts = [each.count("copies", "dead-letter-topic", "stored") for each in (sidecar, other)]
+        return sum(counts) == 1
+
+    await wait_until_async(stored, "the dead letter to be stored")
+    assert [state for _, state, _ in await now()] == ["dead", "retrying"]
+
+
 async def test_a_new_owner_knows_what_was_sent_back(place: Place) -> None:
     one = await place.start()
     await one.publish(4)

@@ -47,6 +47,7 @@ ITEMS: list[tuple[Op, tuple[int, ...]]] = [
     (PlaceCopy(70, 8, 4, due_ms=90, first_s=17), (Verb.PLACE_COPY, 70, 8, 0, 4, 90, 17, 1)),
     (PlaceCopy(70, 8, 4, then_dead=True), (Verb.PLACE_COPY, 70, 8, 0, 4, 0, 0, 0)),
     (LookUp(5, 8, 3), (Verb.LOOK_UP, 5, 8, 3, 0, 0, 0, 1)),
+    (LookUp(5, message=True), (Verb.LOOK_UP, 5, 0, 0, 0, 1, 0, 1)),
     (ClaimOrigin(5, 8, 3, COPY, attempt=6), (Verb.CLAIM, 5, 8, 3, 6, 70, 2, 1)),
     (ClaimOrigin(5, 8, 3, COPY), (Verb.CLAIM, 5, 8, 3, 0, 70, 2, 1)),
     (ClaimOrigin(5, 8, 3, COPY, must_deliver=True), (Verb.CLAIM, 5, 8, 3, 0, 70, 2, 0)),

@@ -358,6 +358,7 @@ class World:
             self.cancels,
             self.claims,
             None,
+            self.broker.retry_topic(NAME),
         )
 
     def sets(self, **settings: Any) -> None:

@@ -157,6 +157,8 @@ def look(record: PartitionRecord, op: LookUp, now_ms: int) -> OpResult:
     changes nothing.
     """
     phase, slot = record.phase(op.offset, now_ms), record.slot(op.offset)
+    if op.message:
+        return message(record, op.offset, phase, slot)
     there = State.FINISHED if record.over(op.offset) else slot.state
     if forwarded(record, op.offset, phase):
         origin = record.origins.get(op.offset)
@@ -172,6 +174,29 @@ def look(record: PartitionRecord, op: LookUp, now_ms: int) -> OpResult:
         forgotten = record.seen_by(op, phase, slot, now_ms) is Phase.FORGOTTEN
         return slot.result(Outcome.UNREPAIRED if forgotten else Outcome.LOST, state=there)
     return slot.result(_LOOKS.get(phase, Outcome.LOST), state=there, late=phase is Phase.EXPIRED)
+
+
+def message(record: PartitionRecord, offset: int, phase: Phase, slot: Slot) -> OpResult:
+    """Where is this message, whoever holds it? MOVING: in its copy (`OpResult.copy`), if it is
+    known which one has claimed it.
+    """
+    outcome = Outcome.ALREADY_ACKED if phase is Phase.ACKED else Outcome.LOST
+    state, attempt, after, partition = slot.state, slot.attempt, 0, 0
+    if forwarded(record, offset, phase):
+        origin = record.origins.get(offset)
+        state = State.MOVING
+        if origin is not None:
+            attempt = origin.slot.attempt
+            if origin.claimed_by is None:
+                state = origin.slot.state
+            else:
+                partition, after = origin.claimed_by.partition, origin.claimed_by.offset + 1
+    elif phase is Phase.GONE:
+        dead = record.exceptions[offset][0] is Finish.DEAD
+        state = State.DEAD if dead else State.FINISHED
+    elif phase is Phase.ACKED:
+        state = State.FINISHED
+    return OpResult(outcome, state, attempt, after, partition, 0, late=False)
 
 
 def claim(record: PartitionRecord, op: ClaimOrigin, now_ms: int) -> OpResult:

@@ -103,15 +103,19 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class LookUp(Operation):
-    """Read the state of a lease; without a token, that of the offset."""
+    """Read the state of a lease; without a token, that of the offset. `message`: that of the
+    message instead, whoever holds it, also where its lease is in an origin record.
+    """
 
     verb: ClassVar[Verb] = Verb.LOOK_UP
     offset: int
     fence: int = 0
     rollback_epoch: int = 0
+    message: bool = False
 
     def _item(self) -> Item:
-        return (Verb.LOOK_UP, self.offset, self.fence, self.rollback_epoch, 0, 0, 0, True)
+        numbers = self.fence, self.rollback_epoch, 0, int(self.message), 0
+        return (Verb.LOOK_UP, self.offset, *numbers, True)
 
 
 @dataclass(frozen=True, slots=True)

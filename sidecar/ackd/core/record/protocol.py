@@ -101,6 +101,11 @@ class OpResult(NamedTuple):
         return BlockedBy(self.fence, copy)
 
     @property
+    def copy(self) -> CopyRef | None:
+        """The retry copy in which the message goes on, of a LOOK_UP of a message that is MOVING."""
+        return CopyRef(self.when_ms, self.fence - 1) if self.fence else None
+
+    @property
     def number(self) -> int:
         """The number that an operation of the owner's upkeep returned (`maintenance`)."""
         return self.when_ms

@@ -62,12 +62,22 @@ def dead_lettered(result: OpResult, now_ms: int, deliveries_max: int, message_tt
     return out_of_time or 0 < deliveries_max <= result.attempt
 
 
+def found_at(state: State, attempt: int) -> SettleResult:
+    """Make the result of a settle that came too late, of a message that is somewhere else now."""
+    return lost(_STATE_NAMES[state], attempt or None)
+
+
 def lost(state: str, attempt: int | None = None) -> SettleResult:
     """Make the result of a settle that came too late: the lease is gone, the message is in
     `state`.
     """
     error = LeaseLostError()
     return SettleResult(Status.LOST, now_state=state, now_attempt=attempt, error=error)
+
+
+def left_its_record(result: OpResult) -> bool:
+    """Whether another record may know more of where the message of a lost lease is."""
+    return result.outcome is Outcome.LOST and result.state in (State.FINISHED, State.MOVING)
 
 
 def unavailable(error: StoreError) -> SettleResult:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ackd.api.messages import ACKED, LeaseView, SettleItem, SettleResult, SettleVerb, Status
@@ -24,7 +24,14 @@ from ackd.core.record.protocol import (
 from ackd.core.record.transitions import Outcome
 from ackd.core.record.transitions import Verb as CoreVerb
 from ackd.engine.base.context import Context
-from ackd.engine.settlement.results import lost, settle_result, unavailable, view_of
+from ackd.engine.settlement.results import (
+    found_at,
+    left_its_record,
+    lost,
+    settle_result,
+    unavailable,
+    view_of,
+)
 from ackd.engine.settlement.subscription_settles import SettleCall, SubscriptionSettles
 from ackd.errors import (
     BadLeaseTokenError,
@@ -92,12 +99,15 @@ class Settler:
         pending = [(group, group.of.ask(group, group.ops)) for group in groups]
         submitted()
         dead: list[int] = []
+        left: dict[int, int] = {}
         if pending:
-            await self._ask_all(pending, partial(self._note, results, dead))
+            await self._ask_all(pending, partial(self._note, results, dead, left))
         for group in groups:
             group.of.count(group, [results[index] for index in group.indexes])
         for index in dead:  # after the counting: metrics and the breaker go by what was asked
             results[index] = SettleResult(Status.DEAD)
+        if left:
+            await self._find(groups, results, left)
         return [each or unavailable(StoreError()) for each in results]
 
     def _read(
@@ -182,11 +192,13 @@ class Settler:
         self,
         results: list[SettleResult | None],
         dead: list[int],
+        left: dict[int, int],
         group: _Group,
         answer: RecordReply | StoreError | None,
     ) -> None:
         """Fill in the results of one partition's items, and pass them on. `dead` gets the places of
-        retries after which the message is dead-lettered.
+        retries after which the message is dead-lettered; `left` places and offsets of messages that
+        another record may know more of.
         """
         if not isinstance(answer, RecordReply):
             for index in group.indexes:
@@ -200,9 +212,24 @@ class Settler:
             results[index] = shown = settle_result(result)
             if shown.status is Status.LOST:
                 shown.cancelled = group.of.cancelled(token)
+                if left_its_record(result):
+                    left[index] = token.offset
             elif group.of.dead_lettered(result, answer.now_ms):
                 dead.append(index)
         group.of.decided(group, answer)
+
+    @staticmethod
+    async def _find(
+        groups: Sequence[_Group], results: list[SettleResult | None], left: Mapping[int, int]
+    ) -> None:
+        """Say of these lost leases where their messages are, as far as the store tells."""
+        for group in groups:
+            places = [index for index in group.indexes if index in left]
+            found = await group.of.find(group, [left[index] for index in places]) if places else []
+            for index, each in zip(places, found, strict=True):
+                before = results[index]
+                if each is not None and before is not None:
+                    results[index] = replace(found_at(*each), cancelled=before.cancelled)
 
     # --- looking
 

@@ -31,6 +31,7 @@ from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
 from ackd.engine.settlement.notes import NOTE_BYTES_MAX
 from ackd.engine.settlement.results import STATUSES, dead_lettered
+from ackd.engine.settlement.whereabouts import Whereabout, Whereabouts
 from ackd.errors import BadParameterError
 from ackd.store.flusher import LedgerHandle
 
@@ -97,6 +98,7 @@ class SubscriptionSettles:
         cancels: CancelLookup,
         claims: ClaimLookup,
         tracing: SettleSpans | None,
+        retry_topic: str,
     ) -> None:
         self._state = state
         self._context = context
@@ -106,6 +108,7 @@ class SubscriptionSettles:
         self._cancels = cancels
         self._claims = claims
         self._tracing = tracing
+        self._whereabouts = Whereabouts(state, context, topics, retry_topic)
         self._handles: OrderedDict[LedgerKey, LedgerHandle] = OrderedDict()
 
     # --- checking
@@ -192,6 +195,10 @@ class SubscriptionSettles:
     def cancelled(self, token: Token) -> Cancel | None:
         """The cancel of a message whose lease is lost."""
         return self._cancels.of(token)
+
+    async def find(self, call: SettleCall, offsets: Sequence[int]) -> list[Whereabout | None]:
+        """Say where messages of this call are whose leases are lost."""
+        return await self._whereabouts.of(call.topic_id, call.partition, offsets)
 
     # --- what the store decided
 
