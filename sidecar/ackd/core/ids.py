@@ -24,6 +24,9 @@ class TopicPartition(NamedTuple):
     topic: str
     partition: int
 
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
 
 class LedgerKey(NamedTuple):
     """The name of a record. `topic_id` has exactly 16 bytes (Kafka: the topic's UUID, KIP-516)."""

@@ -18,7 +18,14 @@ from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.lease_token import LeaseKeys, Token
 from ackd.core.ledger.effects import Effect
 from ackd.core.ledger.grants import grants
-from ackd.core.record.protocol import CallStatus, MessageTexts, Open, RecordCall, RecordReply
+from ackd.core.record.protocol import (
+    CallStatus,
+    MessageTexts,
+    Open,
+    RecordCall,
+    RecordReply,
+    Snapshot,
+)
 from ackd.core.record.transitions import Outcome
 from ackd.engine.base.context import Context
 from ackd.engine.base.replay_log import ReplayLog
@@ -102,6 +109,10 @@ class TestStore(MemoryStore):
     def _check(self) -> None:
         if self.away:
             raise StoreError("the store is away")
+
+    async def open(self, request: Open) -> Snapshot:
+        self._check()
+        return await super().open(request)
 
     async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         if self.lost:

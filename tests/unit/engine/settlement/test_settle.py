@@ -8,6 +8,7 @@ import pytest
 from ackd.api.control import Cancel
 from ackd.api.messages import Delivery, SettleItem, SettleResult, SettleVerb, Status
 from ackd.core.lease_token import LeaseKeys
+from ackd.core.record.operations import Settle
 from ackd.core.record.transitions import Outcome
 from ackd.engine.settlement.notes import NOTE_BYTES_MAX
 from ackd.engine.settlement.settle import RETRY_MS, TRIES, Settler
@@ -209,6 +210,45 @@ async def test_after_two_seconds_it_is_503_or_lost_if_the_topic_is_gone(
     found = await scene.one(ACK)
     assert found.status is status
     assert scene.world.clock.monotonic_ms() - began_ms == TRIES * RETRY_MS
+
+
+async def test_r10_only_what_the_repair_does_not_concern_is_answered_at_once(
+    scene: Scene,
+) -> None:
+    """Each item gets its own answer, in the order of the request, and its own reason."""
+    world = scene.world
+    record, now_ms = world.data.records[world.handle().key], world.clock.wall_ms()
+    granted = dict(record.slots)
+    record.slots.clear()  # a rollback forgot the grants
+    record.rollback_epoch, record.repair_until_ms = 99, now_ms + 60_000
+    items = [
+        SettleItem(scene.leases[0].lease, RETRY, reason="too blue", delay_ms=7_000),
+        SettleItem(scene.leases[1].lease, ACK),
+        SettleItem("v1.broken", ACK),
+        SettleItem(scene.leases[2].lease, DEAD, reason="too red"),
+    ]
+    async with asyncio.TaskGroup() as group:
+        settled = group.create_task(scene.settler.settle(items))
+        await asyncio.sleep(2.5 * RETRY_MS / 1000)
+        assert not settled.done()
+        record.slots.update({each: granted[each] for each in (0, 2)})  # as the owner knew them
+    found = settled.result()
+    assert [each.status for each in found] == [
+        Status.RETRYING,
+        Status.ACKED,
+        Status.INVALID,
+        Status.DEAD,
+    ]
+    assert found[0].due_ms == now_ms + 3 * RETRY_MS + 7_000
+    first, *later = [call for call in world.store.asked if isinstance(call.ops[0], Settle)]
+    assert [op.offset for op in first.ops] == [0, 1, 2]
+    assert [[op.offset for op in call.ops] for call in later] == [[0, 2]] * 3
+    told = await world.store.texts(world.handle().key, [0, 1, 2])
+    assert [None if each is None else each.last for each in told] == [b"too blue", None, b"too red"]
+    assert [
+        scene.metric(do, status)
+        for do, status in ((RETRY, Status.RETRYING), (ACK, Status.ACKED), (DEAD, Status.DEAD))
+    ] == [1, 1, 1]
 
 
 # --- whom it tells
