@@ -179,6 +179,11 @@ class DeadLetterApi(Protocol):
         Raises BadParameterError (confirm), UnknownDeadLetterError (ids), OperationRunningError.
         """
 
+    async def operations(self, name: str | None) -> list[OperationView]:
+        """List the operations of a subscription that are kept, or those of all that this sidecar
+        has (None); the newest first.
+        """
+
     async def operation(self, operation_id: str) -> OperationView:
         """Report how an operation stands. Raises UnknownOperationError."""
 

@@ -98,6 +98,31 @@ async def test_a_redrive_as_the_engine_gets_it(server: Running, calls: Calls) ->
 
     await wait_until_async(cancelled, "the operation to end")
     assert len(await dead(server)) > 0
+    for query, there in (
+        ("", True),
+        ("?subscription=orders", True),
+        ("?state=cancelled", True),
+        ("?state=running", False),
+    ):
+        async with server.admin.get(f"/v1/operations{query}") as answer:
+            found = (await answer.json())["operations"]
+            assert [each["id"] for each in found] == ([name] if there else []), query
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "kind"),
+    [
+        ("?state=odd", 422, "query:state"),
+        ("?subscription=none", 404, "unknown-subscription"),
+        ("?nonsense=1", 422, "query:nonsense"),
+    ],
+)
+async def test_a_list_of_operations_that_cannot_be(
+    server: Running, query: str, status: int, kind: str
+) -> None:
+    async with server.admin.get(f"/v1/operations{query}") as answer:
+        assert answer.status == status
+        assert kind in await answer.text()
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,11 @@ class DeadLetters:
             found = await subscription.look(request)
         return found if isinstance(found, DryRun) else await subscription.begin(request, found)
 
+    async def operations(self, name: str | None) -> list[OperationView]:
+        names = list(self._subscriptions) if name is None else [name]
+        found = [view for each in names for view in await self._subscriptions[each].operations()]
+        return sorted(found, key=lambda view: (-view.created_ms, view.id))
+
     async def operation(self, operation_id: str) -> OperationView:
         return await self._archive.view(operation_id)
 

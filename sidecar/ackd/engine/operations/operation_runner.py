@@ -29,6 +29,7 @@ from ackd.engine.operations.archive import (
     Work,
 )
 from ackd.engine.operations.dead_letter_records import DeadLetterRecords
+from ackd.engine.operations.operation_index import OperationIndex
 from ackd.errors import (
     AckdError,
     OperationRunningError,
@@ -69,6 +70,7 @@ class Operations:
         self._work = work
         self._store = context.store
         self.archive = Archive(context.store, context.clock)
+        self._index = OperationIndex(context.store, state.cluster, state.name)
         self._me = f"{context.identity}#{context.random_bits(ID_BITS):016x}".encode()
         self._wake = asyncio.Event()
         self._to_prune: deque[tuple[int, RedriveDocument]] = deque(maxlen=PRUNES_MAX)
@@ -108,10 +110,12 @@ class Operations:
         """
         # Write the document first: a running id without a document counts as ended.
         await self.archive.write(document)
+        await self._index.add(document.id)
         other = await self._store.put_new(self._running(), document.id.encode())
         if other is not None and await self._current() is None:
             other = await self._store.put_new(self._running(), document.id.encode())
         if other is not None:
+            await self._index.remove(document.id)
             await self.archive.remove(document.id)
             name = other.decode()
             raise OperationRunningError(f"the operation {name} is running on it", operation=name)
@@ -121,6 +125,17 @@ class Operations:
         )
         self._wake.set()
         return view
+
+    async def listed(self) -> list[OperationView]:
+        """Return the operations whose results are kept, the newest first. Raises StoreError."""
+        found = await asyncio.gather(*(self._known(each) for each in await self._index.ids()))
+        return [view for view in found if view is not None]
+
+    async def _known(self, operation_id: str) -> OperationView | None:
+        try:
+            return await self.archive.view(operation_id)
+        except UnknownOperationError:  # its result was kept for long enough
+            return None
 
     async def run(self) -> None:
         """Carry out new operations, and those that another sidecar left, until cancelled."""

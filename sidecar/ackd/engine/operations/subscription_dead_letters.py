@@ -55,6 +55,10 @@ class SubscriptionDeadLetters:
 
     # --- looking
 
+    async def operations(self) -> list[OperationView]:
+        """Return all operations on the subscription that are kept. Raises StoreError."""
+        return await self._operations.listed()
+
     async def count(self) -> tuple[int, int | None] | None:
         """Count the dead letters. Returns how many there are and when the oldest was dead-lettered
         (Unix ms), None if there was not time for all. Raises BrokerError, StoreError.

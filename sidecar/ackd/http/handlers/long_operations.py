@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import orjson
 
-from ackd.api.dead_letters import DryRun, OperationView
+from ackd.api.dead_letters import DryRun, OperationView, Progress
 from ackd.api.progress import SeekPlan
 from ackd.http.formats.negotiation import JSON
+from ackd.http.formats.problems import field_errors
 from ackd.http.server.reply import Reply
-from ackd.http.server.router import Content, Handler, Route, RouteAnswer
+from ackd.http.server.router import Content, Handler, Param, Route, RouteAnswer
 from ackd.http.server.service import HandlerCall
 
 _OPERATION = "/v1/operations/{operation}"
+STATES = tuple(each.value for each in Progress)
 
 
 def begins(
@@ -49,6 +53,24 @@ def begun(found: OperationView | DryRun | SeekPlan) -> Reply:
     return Reply(orjson.dumps(found))
 
 
+@dataclass(slots=True)
+class OperationList:
+    """Operations, the newest first."""
+
+    operations: list[OperationView]
+
+
+async def operations(call: HandlerCall) -> Reply:
+    """GET /v1/operations."""
+    query = call.query("subscription", "state")
+    state = query.get("state")
+    if state is not None and state not in STATES:
+        raise field_errors([("query:state", f"One of: {', '.join(STATES)}.")])
+    found = await call.service.engine.dead.operations(query.get("subscription"))
+    kept = [each for each in found if state in (None, each.state)]
+    return Reply(orjson.dumps(OperationList(kept)))
+
+
 async def operation(call: HandlerCall) -> Reply:
     """GET /v1/operations/{operation}."""
     call.query()
@@ -69,6 +91,27 @@ def _operation(method: str, name: str, text: str, handler: Handler) -> Route:
 
 
 OPERATION_ROUTES = (
+    Route(
+        "GET",
+        "/v1/operations",
+        "operations",
+        "Seeks, imports, redrives and purges of the last week, the newest first; at most 100 of "
+        "each subscription.",
+        operations,
+        "dead",
+        (RouteAnswer(200, "Operations.", (Content(JSON, OperationList),)),),
+        ("admin",),
+        params=(
+            Param(
+                "subscription",
+                "query",
+                "Only those of this subscription; default: of all that the sidecar has.",
+                {"type": "string"},
+            ),
+            Param("state", "query", "Only those.", {"type": "string", "enum": [*STATES]}),
+        ),
+        problems=(404, 503),
+    ),
     _operation("GET", "operation", "Progress of an operation.", operation),
     _operation(
         "DELETE",

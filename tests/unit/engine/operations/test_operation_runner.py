@@ -128,10 +128,16 @@ async def test_one_at_a_time(world: World) -> None:
     assert refused.value.facts["operation"] == name
     with pytest.raises(UnknownOperationError):
         await two.operations.archive.read(f"{8:016x}")
+    assert await listed(two) == [name]
     async with one.running():
         await one.until(name, Progress.DONE)
         await eventually(lambda: free(world), "the place to be free")
-    await two.begin()
+    second = await two.begin()
+    assert await listed(one) == [second, name]
+
+
+async def listed(runner: Runner) -> list[str]:
+    return [each.id for each in await runner.operations.listed()]
 
 
 async def free(world: World) -> bool:
@@ -148,6 +154,7 @@ async def test_the_result_can_be_read_for_a_week(world: World) -> None:
     await one.operations.archive.write(document)
     world.clock.pass_ms(KEEP_MS - 1)
     assert (await one.operations.archive.view(name)).state == "done"
+    assert await listed(one) == [name]
     world.clock.pass_ms(1)
     with pytest.raises(UnknownOperationError):
         await one.operations.archive.view(name)
