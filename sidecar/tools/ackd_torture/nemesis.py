@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ackd_torture.child import Part
+from ackd_torture.child import Child, Part
 from ackd_torture.history import EventKind, Recorder
 from ackd_torture.proxy import Proxy
 
@@ -90,6 +90,13 @@ class Nemesis:
         await asyncio.sleep(down_ms / 1000)
         await asyncio.to_thread(part.start)
         self._end(note, part.name)
+
+    async def restart(self, sidecar: Child) -> None:
+        """Stop it in good order (SIGTERM), and start it again at once."""
+        note = self._begin("restart", sidecar.name)
+        await asyncio.to_thread(sidecar.terminate)
+        await asyncio.to_thread(sidecar.start)
+        self._end(note, sidecar.name)
 
     async def freeze(self, part: Part, *, frozen_ms: int | None = None) -> None:
         """Stop the part's process (SIGSTOP), wait, let it go on (SIGCONT)."""
