@@ -33,7 +33,7 @@ def test_nobody_waits_for_the_open_lease_of_one_that_stops(folder: Path) -> None
 
 
 def owner(sidecars: list[Sidecar], topic: str) -> Sidecar | None:
-    """Who has the topic's partition; the others may have some of the retry topic."""
+    """Who has the topic's partition."""
     wanted = ("ackd_watermark_offset{", f'topic="{topic}"')
     for each in sidecars:
         if any(all(w in line for w in wanted) for line in told(each, "/metrics").splitlines()):

@@ -41,6 +41,7 @@ from ackd_adapters.kafka.config import (
 )
 from ackd_adapters.kafka.fetcher import Fetcher
 from ackd_adapters.kafka.health import Conditions
+from ackd_adapters.kafka.idle_positions import IdlePositions
 from ackd_adapters.kafka.log_check import LogCheck, Tail
 from ackd_adapters.kafka.mailbox import Mailbox, MailboxItem, call_loop
 from ackd_adapters.kafka.member import Member
@@ -84,7 +85,7 @@ class KafkaConsumer:
         self._checking = False
         self._session = 0
         self._attempt = 0
-        self._topics = spec.topics
+        self._idle = IdlePositions(spec.topics)
         self._topic_ids: dict[str, bytes] = {}
         self.read_ids: dict[str, bytes] = {}
         self._closed = False
@@ -118,8 +119,7 @@ class KafkaConsumer:
         self._schedule_check()
 
     async def also(self, topic: str) -> None:
-        if topic not in self._topics:
-            self._topics = (*self._topics, topic)
+        if self._idle.also(topic):
             self._member.also(topic)
 
     def conditions(self) -> list[Condition]:
@@ -302,9 +302,9 @@ class KafkaConsumer:
     # --- topics and their identity --------------------------------------------------------------
 
     async def topics(self) -> list[TopicInfo]:
-        names: Sequence[str] = self._topics
+        names = self._idle.all_topics
         if any(is_pattern(topic) for topic in names):
-            names = matching(self._topics, await self._admin.topic_names())
+            names = tuple(matching(names, await self._admin.topic_names()))
         found = await self._admin.topics(names)
         for each in found:
             self._identify(each)
@@ -335,6 +335,8 @@ class KafkaConsumer:
         if not self._closed:
             self._schedule_check()
             self._ask_topics(sorted({each.topic for each in self._lanes}))
+            if idle := self._idle.due():
+                self._member.keep(idle)
 
     def _ask_topics(self, names: Sequence[str]) -> None:
         try:
@@ -388,7 +390,9 @@ class KafkaConsumer:
             reader = await self._reader()
             return await settled(reader.ask(partitions))
 
-        return await self._admin.asked("committed positions", ask)
+        found = await self._admin.asked("committed positions", ask)
+        self._idle.committed(found)
+        return found
 
     async def _reader(self) -> PositionReader:
         """The running position reader, or a new one."""
@@ -417,12 +421,14 @@ class KafkaConsumer:
             if "\0" in position.metadata:
                 raise BugError("commit metadata with a NUL would be cut there")
             wanted.append(ClientPartition(*partition, position.offset, position.metadata))
+        self._idle.doubt(positions)
         answer = self._member.commit(wanted)
         try:
             async with asyncio.timeout(self._options.request_timeout_ms / 1000):
                 await settled(answer)
         except TimeoutError:
             raise OutcomeUnknownError("commit: the broker did not answer in time") from None
+        self._idle.committed(positions)
 
     async def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """With `read_committed` the end is where open transactions begin."""

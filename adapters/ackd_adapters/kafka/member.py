@@ -2,13 +2,14 @@
 
 It fetches nothing: its partitions stay paused for ever. It resolves regular expressions itself
 because librdkafka and the broker read them differently (KIP-848 wants the whole name to match,
-classic a part) and do not know ackd's own topics.
+classic a part) and do not know ackd's own topics. It does not subscribe to the retry topic, whose
+partitions go with those of the topics (`companions.py`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
 from confluent_kafka import Consumer as Client
@@ -17,8 +18,9 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
-from ackd.ports import Assigned, ConsumerEvent, Lost, Revoked
+from ackd.ports import Assigned, Committed, ConsumerEvent, Lost, Revoked
 from ackd_adapters.kafka import errors
+from ackd_adapters.kafka.companions import Companions
 from ackd_adapters.kafka.config import Properties
 from ackd_adapters.kafka.health import ClientHealth, Conditions
 from ackd_adapters.kafka.names import is_pattern, matching
@@ -27,6 +29,8 @@ from ackd_adapters.kafka.worker import Command, Worker
 POLL_S = 0.02
 REVOKE_WAIT_S = 2.0
 RESOLVE_S = 1.0
+COUNT_S = 0.5
+"""How soon to count again while a topic is unknown that others say is there."""
 _IGNORED = errors.OUT_OF_RANGE | {errors.END_OF_PARTITION}
 
 Positions = list[ClientPartition]
@@ -62,7 +66,7 @@ class Member(Worker):
         super().__init__(f"ackd-member-{name}")
         self._properties = properties
         self._topics = topics
-        self._patterns = any(is_pattern(topic) for topic in topics)
+        self._companions = Companions()
         self._refresh_s = refresh_ms / 1000
         self._conditions = conditions
         self._health = ClientHealth(conditions, "member")
@@ -74,9 +78,21 @@ class Member(Worker):
         self._commit: Future[None] | None = None
 
     def also(self, topic: str) -> None:
-        """Subscribe to one more topic by its name; before `start` or after it."""
-        self._topics = (*self._topics, topic)
-        self.commands.put(self._read_more)
+        """Have a topic's partitions go with those of the others; before `start` or after it."""
+
+        def add() -> None:
+            self._companions.add(topic)
+            self._refresh_at = 0.0
+
+        self.commands.put(add)
+
+    def keep(self, positions: Mapping[TopicPartition, Committed]) -> None:
+        """Commit positions again as far as they are of companions that this member has still.
+
+        The group does not subscribe to their topic, so the broker would forget a position after
+        `offsets.retention.minutes`, counted from its last commit.
+        """
+        self.commands.put(lambda: self._keep(positions))
 
     def commit(self, positions: Positions) -> Future[None]:
         """Put a commit; the future gets the broker's answer, however late it comes.
@@ -94,13 +110,13 @@ class Member(Worker):
         """Make the consumer and subscribe to the plain names; patterns follow in the first turn."""
         callbacks = {"error_cb": self._health.on_error, "on_commit": self._on_commit}
         self._client = Client(self._properties() | callbacks)
-        if not self._patterns:
+        if not self._patterns():
             self._subscribe(list(self._topics))
 
     def step(self) -> None:
-        """Look for new topics now and then; poll, which calls the callbacks."""
-        if self._patterns and time.monotonic() >= self._refresh_at:
-            self._resolve()
+        """Look for new topics and partitions now and then; poll, which calls the callbacks."""
+        if time.monotonic() >= self._refresh_at:
+            self._refresh()
         message = self._client.poll(POLL_S)
         error = None if message is None else message.error()
         if message is not None and error is not None and error.code() not in _IGNORED:
@@ -117,23 +133,45 @@ class Member(Worker):
         """Report the crash; a new consumer has to be made."""
         self._conditions.report("member/crash", repr(error), fatal=True)
 
-    def _read_more(self) -> None:
-        """The names have changed; resolve the patterns again in this turn."""
-        if self._patterns:
-            self._refresh_at = 0.0
-        elif self._subscribed != list(self._topics):
-            self._subscribe(list(self._topics))
+    def _patterns(self) -> bool:
+        return any(is_pattern(topic) for topic in self._topics)
 
-    def _resolve(self) -> None:
-        """Ask which topics there are and subscribe to those that match."""
+    def _refresh(self) -> None:
+        """Subscribe to the topics that match now; count the partitions if some go with others."""
         self._refresh_at = time.monotonic() + self._refresh_s
         try:
-            existing = list(self._client.list_topics(timeout=RESOLVE_S).topics)
+            if self._patterns():
+                wanted = matching(
+                    self._topics, list(self._client.list_topics(timeout=RESOLVE_S).topics)
+                )
+                if wanted != self._subscribed:
+                    self._subscribe(wanted)
+            if self._companions.topics:
+                self._count()
         except KafkaException:
             return
-        wanted = matching(self._topics, existing)
-        if wanted != self._subscribed:
-            self._subscribe(wanted)
+
+    def _count(self) -> None:
+        """Count the partitions of all topics; then some may come or go without a rebalance.
+
+        Members count at different moments, so two may want one partition for a while. Then the
+        store's terms decide, as in a takeover.
+        """
+        counts: dict[str, int | None] = {}
+        for topic in (*self._subscribed, *self._companions.topics):
+            found = self._client.list_topics(topic, timeout=RESOLVE_S).topics.get(topic)
+            if found is not None and found.error is None:
+                counts[topic] = len(found.partitions)
+            else:
+                gone = found is not None and found.error.code() in errors.UNKNOWN_TOPIC
+                counts[topic] = 0 if gone else None
+            if not counts[topic]:
+                self._refresh_at = time.monotonic() + min(COUNT_S, self._refresh_s)
+        came, went = self._companions.counted(counts)
+        if went:
+            self._post(Revoked(tuple(went), _HandOver(self.commands.put)))
+        if came:
+            self._post(Assigned(tuple(came)))
 
     def _subscribe(self, topics: list[str]) -> None:
         self._subscribed = topics
@@ -168,7 +206,8 @@ class Member(Worker):
         for topic in {partition.topic for partition in partitions}:
             self._health.topic_works(topic)
         if partitions:
-            self._post(Assigned(_ours(partitions)))
+            ours = _ours(partitions)
+            self._post(Assigned((*ours, *self._companions.assigned(ours))))
 
     def _on_revoke(self, client: Client, partitions: Positions) -> None:
         """Let the engine hand over and commit, at most 2 s (rule R34), then give the partitions
@@ -176,7 +215,8 @@ class Member(Worker):
         """
         if partitions and not self.closing:
             done = _HandOver(self.commands.put)
-            self._post(Revoked(_ours(partitions), done))
+            ours = _ours(partitions)
+            self._post(Revoked((*ours, *self._companions.revoked(ours)), done))
             until = time.monotonic() + REVOKE_WAIT_S
             self._revoking = True
             while not (done.over or self._is_closing()) and time.monotonic() < until:
@@ -191,7 +231,8 @@ class Member(Worker):
     def _on_lost(self, client: Client, partitions: Positions) -> None:
         """The partitions are gone already: report it and wait for nobody."""
         if partitions and not self.closing:
-            self._post(Lost(_ours(partitions)))
+            ours = _ours(partitions)
+            self._post(Lost((*ours, *self._companions.revoked(ours))))
         client.incremental_unassign(partitions)
 
     # --- commits ------------------------------------------------------------------------------
@@ -214,6 +255,16 @@ class Member(Worker):
                 self._commit = answer
         except KafkaException as error:
             _fail(answer, errors.broker_error("commit", error))
+
+    def _keep(self, positions: Mapping[TopicPartition, Committed]) -> None:
+        if self._commit is None and not self._revoking:
+            again = [
+                ClientPartition(*each, position.offset, position.metadata)
+                for each, position in positions.items()
+                if each in self._companions
+            ]
+            if again:
+                self._begin_commit(again, Future())
 
     def _on_commit(self, error: KafkaError | None, partitions: Positions) -> None:
         answer, self._commit = self._commit, None

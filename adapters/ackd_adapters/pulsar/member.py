@@ -28,6 +28,7 @@ from ackd.ports import Assigned, Condition, Lost, Revoked, TopicInfo, TopicRepla
 from ackd_adapters.pulsar import errors
 from ackd_adapters.pulsar.box import Box
 from ackd_adapters.pulsar.connection import Connection
+from ackd_adapters.pulsar.letters import is_retry
 from ackd_adapters.pulsar.logs import Logs
 from ackd_adapters.pulsar.names import SCHEME, partition_name
 from ackd_adapters.pulsar.positions import Positions
@@ -135,7 +136,8 @@ class Member:
             readers[info.topic] = {self._name}
             self._see(info, readers[info.topic], holders)
         self._check_held(holders)
-        share = wanted(self._name, readers, holders)
+        retry = {topic for topic in readers if is_retry(topic)}
+        share = wanted(self._name, readers, holders, retry)
         self._give(sorted(self._held.keys() - share - self._leaving.keys()))
         self._take(sorted(at for at in share - self._held.keys() if holders[at] is None))
 
@@ -200,25 +202,32 @@ class Member:
                     _close(self._held.pop(at))
 
     def _take(self, partitions: list[TopicPartition]) -> None:
-        fresh = []
-        for at in partitions:
-            self._positions.ensure(at)
-            self._positions.forget(at)
-            try:
-                self._held[at] = self._connection.client.subscribe(
-                    SCHEME + self._logs.full_name(at),
-                    self._positions.group,
-                    consumer_type=pulsar.ConsumerType.Exclusive,
-                    consumer_name=self._name,
-                    receiver_queue_size=0,
-                    initial_position=pulsar.InitialPosition.Earliest,
-                )
-            except pulsar.ConsumerBusy:
-                # Another member was faster.
-                continue
-            fresh.append(at)
-        if fresh:
-            self._box.put(Assigned(tuple(fresh)))
+        """Raises BrokerError; what was taken before that is reported all the same."""
+        fresh: dict[TopicPartition, None] = {}
+        try:
+            for at in partitions:
+                if self._hold(at):
+                    fresh[at] = None
+        finally:
+            if fresh:
+                self._box.put(Assigned(tuple(fresh)))
+
+    def _hold(self, at: TopicPartition) -> bool:
+        """Whether it is held now; not if another member was faster."""
+        self._positions.ensure(at)
+        self._positions.forget(at)
+        try:
+            self._held[at] = self._connection.client.subscribe(
+                SCHEME + self._logs.full_name(at),
+                self._positions.group,
+                consumer_type=pulsar.ConsumerType.Exclusive,
+                consumer_name=self._name,
+                receiver_queue_size=0,
+                initial_position=pulsar.InitialPosition.Earliest,
+            )
+        except pulsar.ConsumerBusy:
+            return False
+        return True
 
     def _replaced(self, info: TopicInfo) -> None:
         self._logs.forget(info.topic)

@@ -71,7 +71,8 @@ class Consumer(Protocol):
     async def also(self, topic: str) -> None:
         """Also read the group's own retry topic. May be called before or after `start`.
 
-        The assignment of its partitions comes in the same stream of events. Raises BrokerError.
+        The assignment of its partitions comes in the same stream of events. They are shared apart
+        from the topics, among the members that have something of these. Raises BrokerError.
         """
 
     async def events(self) -> list[ConsumerEvent]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from dataclasses import dataclass
 
 import pytest
 
@@ -58,6 +59,34 @@ class GroupContract:
             assert names == {one[0].topic, two[0].topic, three[0].topic}
             await fill(broker, one[0], [b"x"])
             await reader.until(lambda: reader.records[one[0]], "fetching goes on")
+
+    @needs("positions")
+    async def test_topics_and_retry_topics_are_shared_apart(self, lab: Lab) -> None:
+        """Nobody gets the retry topic instead of a part of the topics, though one that joined first
+        had all of both.
+        """
+        async with lab.bench() as bench:
+            one, whole = await _with_retry_topic(bench)
+            first = await bench.join(one.broker, [one.topic], one.group)
+            await first.consumer.also(one.retry)
+            await first.until(lambda: first.assigned == whole, "all", lab.rebalance_s)
+            second = await bench.join(await bench.broker(), [one.topic], one.group)
+            await second.consumer.also(one.retry)
+            await _halves([one.topic, one.retry], (first, second), lab.rebalance_s)
+            assert first.assigned | second.assigned == whole
+
+    @needs("positions")
+    async def test_retry_topics_that_come_later_are_shared_apart(self, lab: Lab) -> None:
+        """The members have shared the topic when they hear of the retry topic, one by one."""
+        async with lab.bench() as bench:
+            one, whole = await _with_retry_topic(bench)
+            first = await bench.join(one.broker, [one.topic], one.group)
+            second = await bench.join(await bench.broker(), [one.topic], one.group)
+            await _halves([one.topic], (first, second), lab.rebalance_s)
+            for each in (second, first):
+                await each.consumer.also(one.retry)
+            await _halves([one.topic, one.retry], (first, second), lab.rebalance_s)
+            assert first.assigned | second.assigned == whole
 
     async def test_groups_are_independent(self, lab: Lab) -> None:
         """Two groups get everything each."""
@@ -227,6 +256,41 @@ class GroupContract:
             # It is a member again and gets its share back in good order.
             await reader.until(lambda: len(reader.assigned) == 1, "shared again", lab.loss_s)
             assert not reader.of(Lost)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A group, what it reads, and a connection."""
+
+    broker: Broker
+    group: str
+    topic: str
+    retry: str
+
+
+async def _with_retry_topic(bench: Bench) -> tuple[_Named, set[TopicPartition]]:
+    """A topic and a retry topic of four partitions each; all of them."""
+    broker, parts, group = await bench.broker(), await bench.topic(4), new_group()
+    retry = broker.retry_topic(group)
+    await broker.ensure_topic(retry, {"partitions": "4"})
+    named = _Named(broker, group, parts[0].topic, retry)
+    return named, {*parts, *(TopicPartition(retry, number) for number in range(4))}
+
+
+async def _halves(topics: list[str], readers: tuple[Reader, Reader], within_s: float) -> None:
+    """Wait until each has half of each topic, and both have none of it in common."""
+    first, second = readers
+
+    def shared() -> bool:
+        counts = {
+            sum(at.topic == topic for at in each.assigned) for topic in topics for each in readers
+        }
+        return counts == {2} and not first.assigned & second.assigned
+
+    async with asyncio.timeout(within_s):
+        while not shared():
+            await first.during(0.02)
+            await second.during(0.02)
 
 
 async def _balance(

@@ -1,4 +1,6 @@
-"""Sidecars in this process with links over real sockets: one Valkey, one topic of one partition."""
+"""Sidecars in this process with links over real sockets: one Valkey, one topic of one partition or
+some.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ from ackd_adapters.kafka import KafkaOptions
 from ackd_adapters.kafka import adapter as kafka_adapter
 from ackd_adapters.local import adapter as local_adapter
 from ackd_adapters.local.config import LocalOptions
+from ackd_adapters.pulsar import PulsarOptions
+from ackd_adapters.pulsar import adapter as pulsar_adapter
 from tests.support.kafka import Kafka
+from tests.support.pulsar import Pulsar
 from tests.support.wait import wait_until_async
 
 _numbers = itertools.count(1)
@@ -37,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass
 class Ring:
-    """What the sidecars of one test have in common. `kafka` None: a local queue."""
+    """What the sidecars of one test have in common. Without `kafka` and `pulsar`: a local queue."""
 
     stack: AsyncExitStack
     folder: Path
@@ -46,25 +51,43 @@ class Ring:
     topic: str = field(default_factory=lambda: f"linked-{next(_numbers)}-{time.time_ns()}")
     members: list[Linked] = field(default_factory=list)
     limits: PeerLimits | None = None
+    pulsar: Pulsar | None = None
+    partitions: int = 1
 
     @property
     def partition(self) -> TopicPartition:
-        """The only one of the topic."""
+        """The first one of the topic, and the only one by default."""
         return TopicPartition(self.topic, 0)
 
     def broker(self) -> Broker:
         """A connection."""
-        if self.kafka is None:
-            queue = LocalOptions(
-                path=self.folder / "queue", partitions=1, value_bytes_max=256 * MIB
-            )
-            return local_adapter.open("b", queue)
-        options = KafkaOptions(bootstrap_servers=self.kafka.bootstrap, topics_refresh_ms=500)
-        return kafka_adapter.open("b", options)
+        if self.kafka is not None:
+            kafka = KafkaOptions(bootstrap_servers=self.kafka.bootstrap, topics_refresh_ms=500)
+            return kafka_adapter.open("b", kafka)
+        if self.pulsar is not None:
+            pulsar = PulsarOptions(service_url=self.pulsar.url, admin_url=self.pulsar.web_url)
+            return pulsar_adapter.open("b", pulsar)
+        local = LocalOptions(
+            path=self.folder / "queue", partitions=self.partitions, value_bytes_max=256 * MIB
+        )
+        return local_adapter.open("b", local)
 
-    async def start(self, peers: PeerSettings | None = None, **more: object) -> Linked:
+    async def make_topic(self) -> None:
+        """Where no broker makes it by itself, or with another number of partitions."""
+        if self.kafka is not None:
+            count = self.partitions
+            await asyncio.to_thread(
+                self.kafka.create_topic, self.topic, partitions=count, config={}
+            )
+        if self.pulsar is not None:
+            name = f"public/default/{self.topic}"
+            await asyncio.to_thread(self.pulsar.admin.create_topic, name, self.partitions)
+
+    async def start(
+        self, peers: PeerSettings | None = None, name: str = "", **more: object
+    ) -> Linked:
         """One more, ready. What else is named is a setting; all others are the defaults."""
-        name = f"sidecar-{len(self.members) + 1}"
+        name = name or f"sidecar-{len(self.members) + 1}"
         settings = Settings(
             identity=name,
             state_dir=self.folder / name,
@@ -109,7 +132,7 @@ class Ring:
         """
 
         async def known() -> tuple[Linked, list[Linked]] | None:
-            if not all(each.has_its_share(len(self.members)) for each in self.members):
+            if not self.shared():
                 return None
             owners = [each for each in self.members if self.partition in each.owned]
             others = [each for each in self.members if self.partition not in each.owned]
@@ -120,6 +143,30 @@ class Ring:
         found = await wait_until_async(known, "one owner that all know of")
         assert found is not None
         return found
+
+    def shared(self) -> bool:
+        """Whether each has its share of the topic, and those who have one all of the retry topic.
+
+        So none has the retry topic only.
+        """
+        known = self.members[0].runtime._subscriptions[NAME].topics.known
+        if len(known) < 2 or self.topic not in known:
+            return False
+        least, rest = divmod(known[self.topic].partitions, len(self.members))
+        owned = [at for each in self.members for at in each.owned]
+        return (
+            len(owned) == len(set(owned)) == sum(each.partitions for each in known.values())
+            and all(least <= each.main <= least + bool(rest) for each in self.members)
+            and all(each.main or not each.owned for each in self.members)
+        )
+
+    async def until_shared(self) -> None:
+        """Wait for that."""
+
+        async def so() -> bool:
+            return self.shared()
+
+        await wait_until_async(so, "the partitions to be shared", timeout_s=60)
 
 
 @dataclass
@@ -135,12 +182,10 @@ class Linked:
         """Partitions from which it grants leases."""
         return set(self.runtime._subscriptions[NAME].partitions.owned)
 
-    def has_its_share(self, members: int) -> bool:
-        """Whether it owns as many partitions as its group's balance gives it."""
-        topics = self.runtime._subscriptions[NAME].topics.known.values()
-        both = len(topics) == 2  # the retry topic is there
-        least, rest = divmod(sum(each.partitions for each in topics), members)
-        return both and least <= len(self.owned) <= least + bool(rest)
+    @property
+    def main(self) -> int:
+        """How many of them are of the topic."""
+        return sum(at.topic == self.ring.topic for at in self.owned)
 
     def sees(self, name: str) -> bool:
         """Whether a heartbeat has told it that this sidecar owns something."""
@@ -158,9 +203,10 @@ class Linked:
     async def publish(
         self, count: int, size: int = 8, key: bytes | None = None, first: int = 0
     ) -> None:
-        """Messages with their number as value."""
+        """Messages with their number as value, in all partitions in turn."""
+        count_of = self.ring.partitions
         batch = [
-            Outgoing(self.ring.topic, key, (b"%d" % n).ljust(size), (), partition=0)
+            Outgoing(self.ring.topic, key, (b"%d" % n).ljust(size), (), partition=n % count_of)
             for n in range(first, first + count)
         ]
         stored = await self.runtime._brokers["b"].publish(batch)

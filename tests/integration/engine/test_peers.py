@@ -35,8 +35,7 @@ async def any_ring(
     kafka = request.getfixturevalue("kafka") if request.param == "kafka" else None
     async with AsyncExitStack() as stack:
         made = Ring(stack, tmp_path, valkey.url, kafka)
-        if kafka is not None:
-            await asyncio.to_thread(kafka.create_topic, made.topic, partitions=1, config={})
+        await made.make_topic()
         yield made
 
 
@@ -272,9 +271,7 @@ async def test_any_sidecar_tells_of_the_whole_group(any_ring: Ring) -> None:
 
 
 async def test_a_receive_goes_to_the_new_owner_when_the_old_one_stops(any_ring: Ring) -> None:
-    """An orderly stop, of the owner of the topic's partition; both others own some of the retry
-    topic, so that a receive may wait at either.
-    """
+    """An orderly stop, while receives of both others wait."""
     owner, others = await any_ring.started(3)
     waiting = [begin(each.receive(1, wait_ms=60_000)) for each in others]
     for each in others:

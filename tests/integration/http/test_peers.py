@@ -44,6 +44,8 @@ topics = ["orders"]
 start = "earliest"
 """
 BASE = "/v1/subscriptions/orders"
+BOTH_TOPICS = 1 + 4
+"""Partitions of the topic and of its retry topic."""
 
 
 def process(folder: Path, name: str, url: str) -> Sidecar:
@@ -72,7 +74,11 @@ def pair(valkey: RedisServer) -> Iterator[tuple[Sidecar, Sidecar]]:
         two.start()
         wait_until(one.ready, "the first one is ready", ignoring=(OSError,))
         drop(one, "first")
-        wait_until(lambda: set(owners(one).values()) == {"one", "two"}, "both to own a partition")
+        wait_until(
+            lambda: len(owners(two)) == BOTH_TOPICS and owners(two) == owners(one),
+            "both to know who owns what",
+            ignoring=(OSError,),
+        )
         yield (one, two) if owners(one)["orders/0"] == "one" else (two, one)
     finally:
         for each in (one, two):

@@ -1,10 +1,12 @@
 """Membership: assignments, rebalances, static ids, patterns, commits; under both protocols."""
 
 import asyncio
+import struct
 import time
 from concurrent.futures import Future
 
 import pytest
+from confluent_kafka import Consumer as Client
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
@@ -13,6 +15,7 @@ from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError, BugError, ConfigError
 from ackd.ports import Assigned, Broker, Committed, ConsumerSpec, Fetched, Outgoing, Revoked
 from ackd.ports.own_topics import dead_letter_topic, retry_topic
+from ackd_adapters.kafka import idle_positions
 from ackd_adapters.kafka.consumer import KafkaConsumer
 from ackd_adapters.kafka.worker import settled
 from ackd_testing import Reader
@@ -106,6 +109,71 @@ async def test_rebalance_shares_out_and_disturbs_no_fetch(
         assert len({event.session for event in first.of(Fetched) if event.partition == part}) == 1
     await second.consumer.close()
     await first.until(lambda: first.assigned == want, "all again, after an orderly leave")
+
+
+async def test_partitions_of_the_retry_topic_follow_those_of_a_topic_that_grows(
+    grouped: Broker, join: Join, topic: MakeTopic, kafka: Kafka
+) -> None:
+    """They go with partitions of the topic, so they are shared anew when it has more of them."""
+    name, retry = topic(1), topic(2)
+    readers = [await join(grouped, [name], name) for _ in range(2)]
+    for each in readers:
+        await each.consumer.also(retry)
+    whole = partitions((name, 1), (retry, 2))
+    await sizes(readers, {0, 3})
+    kafka.admin().create_partitions([NewPartitions(name, 2)])[name].result(60)
+    whole = partitions((name, 2), (retry, 2))
+    await sizes(readers, {2})
+    assert readers[0].assigned | readers[1].assigned == whole
+    for each in readers:
+        assert {at.topic for at in each.assigned} == {name, retry}
+
+
+async def sizes(readers: list[Reader], want: set[int]) -> None:
+    """Wait until the members have so many partitions each."""
+    async with asyncio.timeout(60):
+        while {len(each.assigned) for each in readers} != want:
+            for each in readers:
+                await each.during(0.05)
+
+
+async def test_idle_positions_of_the_retry_topic_are_committed_again(
+    grouped: Broker,
+    join: Join,
+    topic: MakeTopic,
+    kafka: Kafka,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The group does not subscribe to it, so the broker would forget them after a week."""
+    monkeypatch.setattr(idle_positions, "KEEP_S", 0.1)
+    name, retry = topic(1), topic(1)
+    reader = await join(grouped, [name], name)
+    await reader.consumer.also(retry)
+    both = partitions((name, 1), (retry, 1))
+    await reader.until(lambda: reader.assigned == both, "both")
+    await reader.consumer.commit({at: Committed(7, "mine") for at in both})
+    async with asyncio.timeout(60):
+        while await asyncio.to_thread(commits, kafka, retry) < 3:
+            await reader.during(0.2)
+    assert commits(kafka, name) == 1
+    assert await reader.consumer.committed(list(both)) == dict.fromkeys(both, Committed(7, "mine"))
+
+
+def commits(kafka: Kafka, topic: str) -> int:
+    """How often positions of the topic's only partition were committed, from the broker's log."""
+    place = struct.pack(">h", len(topic)) + topic.encode() + struct.pack(">i", 0)
+    client = Client({"bootstrap.servers": kafka.bootstrap, "group.id": "looks-at-commits"})
+    try:
+        parts = client.list_topics("__consumer_offsets").topics["__consumer_offsets"].partitions
+        client.assign([ClientPartition("__consumer_offsets", each, 0) for each in parts])
+        found, empty = 0, 0
+        while empty < 2:
+            messages = client.consume(1_000, 0.2)
+            found += sum((each.key() or b"").endswith(place) for each in messages)
+            empty = 0 if messages else empty + 1
+        return found
+    finally:
+        client.close()
 
 
 async def test_pattern_sees_new_topics_and_partitions_but_never_ackds_own(

@@ -12,6 +12,7 @@ import pytest
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import Broker, Committed, ConsumerSpec
+from ackd_adapters.pulsar.positions import Positions
 from ackd_testing import Reader
 from ackd_testing.lab import fill, load, open_broker
 from tests.support.pulsar import Pulsar, bare
@@ -185,3 +186,28 @@ async def ledgers_come_and_go(place: Place) -> None:
 
 def _has(member: Reader, part: TopicPartition, count: int) -> bool:
     return len(member.records[part]) == count
+
+
+async def test_what_a_member_took_is_its_own_when_the_next_partition_is_refused(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker is busy with a subscription that others make, say: the rest is taken later, and
+    the first ones are reported, because nobody else can take them.
+    """
+    topic, ensure, refused = f"refused-{time.time_ns()}", Positions.ensure, list[TopicPartition]()
+    await asyncio.to_thread(place.pulsar.admin.create_topic, f"public/default/{topic}", 3)
+
+    def busy_once(self: Positions, partition: TopicPartition) -> None:
+        if partition.partition == 2 and not refused:
+            refused.append(partition)
+            raise BrokerError("subscription busy")
+        ensure(self, partition)
+
+    monkeypatch.setattr(Positions, "ensure", busy_once)
+    consumer = place.broker.consumer(ConsumerSpec(GROUP, (topic,), "test"))
+    await consumer.start()
+    member = Reader(consumer)
+    want = {TopicPartition(topic, number) for number in range(3)}
+    await member.until(lambda: member.assigned == want, "all of them", 40)
+    assert refused
+    await consumer.close()

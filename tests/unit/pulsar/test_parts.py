@@ -11,6 +11,7 @@ from ackd.core.ids import TopicPartition
 from ackd.errors import ConfigError
 from ackd_adapters.pulsar import ids
 from ackd_adapters.pulsar.config import PulsarOptions, check
+from ackd_adapters.pulsar.letters import is_retry
 from ackd_adapters.pulsar.message import (
     HEADERS,
     java_hash,
@@ -69,6 +70,36 @@ def test_shares_are_even_and_move_little(members: int, held: dict[int, int]) -> 
     assert max(sizes) - min(sizes) <= 1
     settled = {at: name for name, each in share.items() for at in each}
     assert {name: wanted(name, readers, settled) for name in everybody} == share
+
+
+@given(
+    st.integers(1, 5),
+    st.dictionaries(st.integers(0, 9), st.integers(0, 6), min_size=1),
+    st.dictionaries(st.integers(0, 9), st.integers(0, 6)),
+)
+def test_retry_topics_go_to_those_who_have_something_of_the_topics(
+    members: int, held: dict[int, int], retry_held: dict[int, int]
+) -> None:
+    everybody = {f"m{each}" for each in range(members)}
+    readers = {"t": everybody, "ackd.retry.t": everybody}
+    holders = {TopicPartition("t", at): f"m{who}" for at, who in held.items()}
+    holders |= {TopicPartition("ackd.retry.t", at): f"m{who}" for at, who in retry_held.items()}
+    share = {name: wanted(name, readers, holders, {"ackd.retry.t"}) for name in everybody}
+    assert sorted(at for each in share.values() for at in each) == sorted(holders)
+    counts = {name: sum(at.topic == "t" for at in each) for name, each in share.items()}
+    assert max(counts.values()) - min(counts.values()) <= 1
+    more = [len(each) - counts[name] for name, each in share.items() if counts[name]]
+    assert sum(more) == len(retry_held), "somebody has the retry topic only"
+    assert max(more) - min(more) <= 1
+    settled = {at: name for name, each in share.items() for at in each}
+    assert {name: wanted(name, readers, settled, {"ackd.retry.t"}) for name in share} == share
+
+
+def test_which_topics_are_retry_topics() -> None:
+    for topic in ("ackd.retry.orders", "acme/shop/ackd.retry.orders", "orders-shop-RETRY"):
+        assert is_retry(topic)
+    for topic in ("orders", "ackd.dead.orders", "ackd.retry.x/orders"):
+        assert not is_retry(topic)
 
 
 def test_a_topic_is_for_its_readers_only() -> None:

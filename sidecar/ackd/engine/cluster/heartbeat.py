@@ -174,7 +174,7 @@ class Heartbeat:
         self._live.received(members.live, members.now_ms)
         await self._live.repair()
         beating_ms = clock.monotonic_ms() - self._beating_since_ms
-        membership.received(members, owned, beating_ms)
+        self._doubt(membership.received(members, owned, beating_ms))
         state.signals.members()
         self._rejoin()
         self._owner.settle_repairs()
@@ -184,6 +184,16 @@ class Heartbeat:
         orphans = membership.orphans()
         if orphans:
             await self._owner.take_orphans(orphans)
+
+    def _doubt(self, claimed: set[str]) -> None:
+        """Read records again that other sidecars list too: they may have been taken from this one.
+
+        The group tells only those to which it had assigned a partition. Who took one over from a
+        sidecar that has gone would otherwise hear of its next owner with its next write.
+        """
+        for at, partition in self._partitions.owned.items() if claimed else ():
+            if at not in self._partitions.assigned and partition.key.text() in claimed:
+                partition.reload()
 
     def _rejoin(self) -> None:
         """After a change of the server run: read every record again and replay; then report it in

@@ -164,13 +164,18 @@ class Membership:
         """
         self.clock.seen(run, store_ms, sent_ms, self._context.clock.monotonic_ms())
 
-    def received(self, members: Members, owned: Collection[str], beating_ms: int) -> None:
-        """Take in who the other sidecars are, how many leases they have, and their settings."""
-        view = self.view
+    def received(self, members: Members, owned: Collection[str], beating_ms: int) -> set[str]:
+        """Take in who the other sidecars are, how many leases they have, and their settings.
+
+        Returns those of the `owned` records that others list too, if the others said anything new.
+        """
+        view, mine = self.view, set(owned)
+        before = view.state
         view.update(members, self.note.handed, beating_ms)
-        self.share.received(view, set(owned), self._context.clock.monotonic_ms())
+        self.share.received(view, mine, self._context.clock.monotonic_ms())
         notes = ((each.name, read_note(each.note).settings) for each in view.alive)
         self.drift.look_if_new(view.state, notes, frozenset(self._state.live.settings))
+        return set() if view.state is before else view.taken() & mine
 
     def forgettable(self, owned: Iterable[str]) -> list[Member]:
         """Return dead sidecars that have nothing left to take over."""

@@ -41,7 +41,7 @@ class Lag:
                 _, end = await self._state.consumer.log_range(partition.tp)
                 partition.log_reaches(end)
             rows.append(self._row(partition))
-        return sorted(rows + self._others(), key=lambda row: (row.topic, row.partition))
+        return sorted(rows + await self._others(), key=lambda row: (row.topic, row.partition))
 
     def _row(self, partition: Partition) -> PartitionLag:
         ledger = partition.ledger
@@ -67,14 +67,24 @@ class Lag:
             return None
         return max(self._context.clock.wall_ms() - entry.body.timestamp_ms, 0)
 
-    def _others(self) -> list[PartitionLag]:
-        names = {i.topic_id.hex(): i.topic for i in self._topics.known.values()}
-        rows = []
-        for member in self._membership.alive:
-            for text in member.owned:
-                _, topic_hex, number = text.rsplit(":", 2)
-                topic = names.get(topic_hex, topic_hex)
-                rows.append(
-                    PartitionLag(topic, int(number), member.name, -1, -1, -1, 0, 0, 0, 0, None)
-                )
-        return rows
+    async def _others(self) -> list[PartitionLag]:
+        owned = [
+            (member.name, *text.rsplit(":", 2)[1:])
+            for member in self._membership.alive
+            for text in member.owned
+        ]
+        names = self._names()
+        if any(topic_hex not in names for _, topic_hex, _ in owned):
+            # Made after this sidecar began, as a retry topic of which it owns nothing.
+            with suppress(BrokerError):
+                await self._topics.read()
+            names = self._names()
+        return [
+            PartitionLag(
+                names.get(topic_hex, topic_hex), int(number), name, -1, -1, -1, 0, 0, 0, 0, None
+            )
+            for name, topic_hex, number in owned
+        ]
+
+    def _names(self) -> dict[str, str]:
+        return {each.topic_id.hex(): each.topic for each in self._topics.known.values()}

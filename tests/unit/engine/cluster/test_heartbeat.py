@@ -151,6 +151,25 @@ async def test_r5_the_partitions_of_a_silent_sidecar_are_taken(scene: Scene) -> 
     assert scene.owner.orphans == [["a"]]
 
 
+@pytest.mark.parametrize("assigned", [False, True])
+async def test_it_reads_a_record_again_that_another_sidecar_lists_too(
+    scene: Scene, *, assigned: bool
+) -> None:
+    """If the group did not assign it the partition: then nobody tells who took it away. Once, as
+    long as the other one says nothing new.
+    """
+    [partition] = scene.world.partitions.all()
+    if assigned:
+        scene.world.partitions.assign(partition.tp)
+    await scene.beats(2)
+    assert not partition.needs_reread
+    scene.other(partition.key.text())
+    await scene.beats(1)
+    assert partition.needs_reread is not assigned
+    await scene.beats(3)
+    assert scene.world.events.seen.count("reload") == (not assigned)
+
+
 async def test_a_sidecar_that_was_cut_off_itself_takes_nothing(scene: Scene) -> None:
     """All others look silent to it."""
     scene.other("a", silent_ms=SILENT_MS)

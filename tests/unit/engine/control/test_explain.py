@@ -18,7 +18,7 @@ from ackd.engine.partition.ordering import position_of
 from ackd.engine.partition.partition import Partition, Policy
 from ackd.engine.retry.copier import DEAD, RETRY, Copier
 from ackd.engine.retry.own_topic import RetryTopic, retry_topic
-from ackd.ports import Record, TopicInfo
+from ackd.ports import Member, Members, Record, TopicInfo
 from tests.unit.engine.copies import copies
 from tests.unit.engine.world import LEASE_MS, NAME, PLAIN, TOPIC, TOPIC_ID, TestConsumer, World
 
@@ -282,6 +282,20 @@ async def test_progress_of_own_partitions_and_owners_of_the_others(
     world.consumer.logs.clear()
     (row,) = await lag.rows()
     assert row.end == 50  # better than no answer
+
+
+async def test_a_topic_that_was_made_later_is_named_though_nothing_of_it_is_owned_here(
+    world: World,
+) -> None:
+    """As the retry topic, whose partitions others have."""
+    record = f"{NAME}:{TOPIC_ID.hex()}:3"
+    member = Member("pod-2", 1, 0, "", (record,), "")
+    world.membership.view.update(Members(1_000, (member,), superseded=False))
+    world.consumer.known = [TopicInfo(TOPIC, TOPIC_ID, 4)]
+    lag = Lag(world.state, world.context, world.partitions, world.topics, world.membership)
+    world.topics.known = {}
+    (row,) = await lag.rows()
+    assert (row.topic, row.partition, row.owner) == (TOPIC, 3, "pod-2")
 
 
 async def test_settings_have_flat_names(world: World) -> None:
