@@ -14,12 +14,13 @@ The fetcher drops what then arrives from the other identity (rule R1).
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from time import monotonic
 
 from confluent_kafka import Consumer as Client
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from ackd.core.ids import TopicPartition
@@ -35,6 +36,9 @@ POLL_S = 0.02
 IDLE_S = 0.2
 CONSUME_MAX = 500
 ENDS_HELD_S = 0.05
+LOOK_UPS_MAX = 20
+LOOK_UP_S = 0.5
+"""Nothing is consumed while the client asks for a topic's leaders, so it asks for few."""
 
 # partition, attempt, position, detail
 OutOfRangeHandler = Callable[[TopicPartition, int, int, str], None]
@@ -61,7 +65,7 @@ class _FetchAttempt:
     size_bytes: int = 0
 
 
-# tidy: long-class attributes=16 -- what one thread owns
+# tidy: long-class attributes=17 -- what one thread owns
 class Fetcher(Worker):
     """Decodes records into the mailbox as long as it has room.
 
@@ -87,6 +91,7 @@ class Fetcher(Worker):
         self._on_identity = on_identity
         # Which topic the client reads under a name. A broker without identities reports none.
         self._identities: dict[str, bytes] = {}
+        self._looked_up: set[str] = set()
         self._client: Client
         self._attempts: dict[TopicPartition, _FetchAttempt] = {}
         self._polled: list[Message] = []
@@ -185,7 +190,20 @@ class Fetcher(Worker):
                 [ClientPartition(*each, made.next) for each, made in self._to_start.items()]
             )
             self._attempts |= self._to_start
+            topics = {each.topic for each in self._to_start}
             self._to_start.clear()
+            self._look_up(topics)
+
+    def _look_up(self, topics: set[str]) -> None:
+        """Ask for the leaders of topics that are new to this client, so that it fetches at once.
+
+        By itself it looks for unknown topics once a second (librdkafka 2.x, `rd_kafka_1s_tmr_cb`).
+        """
+        new = sorted(topics - self._looked_up)[:LOOK_UPS_MAX]
+        self._looked_up |= topics
+        with suppress(KafkaException):
+            for topic in new:
+                self._client.list_topics(topic, timeout=LOOK_UP_S)
 
     # --- which topic it is
 
