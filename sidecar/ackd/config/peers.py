@@ -44,7 +44,11 @@ class PeerSettings:
         None, "Certificate authorities (PEM) of all sidecars of the store; no other counts."
     )
     connections_max: int = setting(
-        256, "Most connections to and from other sidecars.", min=1, max=10_000
+        256,
+        "Most connections to and from other sidecars. A quarter of them is kept for those that "
+        "this sidecar makes, and a quarter for those that others make.",
+        min=1,
+        max=10_000,
     )
 
 

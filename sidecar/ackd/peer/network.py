@@ -28,6 +28,8 @@ from ackd.telemetry.metrics import Metrics
 
 LOG = logging.getLogger("ackd.peer")
 
+RESERVED_SHARE = 4
+"""One link in so many of `connections_max` is kept for each direction."""
 Outcome = asyncio.Future[Hello | NoLinkError]
 
 
@@ -170,7 +172,7 @@ class TcpPeers:
         if outcome.done():
             transport.abort()
             return
-        if isinstance(other, Hello) and len(self._links) >= self._settings.connections_max:
+        if isinstance(other, Hello) and not self._room(outgoing=True):
             transport.abort()
             problem = "this sidecar has all the connections that it may have"
             other = NoLinkError("crowded", problem)
@@ -180,8 +182,16 @@ class TcpPeers:
 
     def _has_room(self, other: Hello) -> bool:
         """Whether `other` may have a link, if only in place of its older one."""
-        older = (other.instance, False) in self._links
-        return older or len(self._links) < self._settings.connections_max
+        return (other.instance, False) in self._links or self._room(outgoing=False)
+
+    def _room(self, *, outgoing: bool) -> bool:
+        """Whether there may be one more link in this direction. Those in one direction leave a
+        quarter to the other, so that a sidecar whose links others have taken can still get messages
+        for its own application.
+        """
+        most = self._settings.connections_max
+        same = sum(1 for _, each in self._links if each is outgoing)
+        return len(self._links) < most and same < most - most // RESERVED_SHARE
 
     def _arrived(self, transport: asyncio.Transport, other: Hello) -> None:
         self._open(other, transport, outgoing=False)

@@ -219,6 +219,27 @@ async def test_links_are_bounded_on_both_sides() -> None:
         await linked(third, other)
 
 
+async def test_i8_links_in_one_direction_leave_some_to_the_other() -> None:
+    """Who has all the connections of others still makes its own, and the other way round."""
+    some = PeerSettings(connections_max=4)
+    crowded, busy = make_node("crowded", some), make_node("busy", some)
+    others = [make_node(f"other-{number}") for number in range(5)]
+    async with running(crowded, busy, *others):
+        for number, other in enumerate(others[:3]):
+            await other.peers.connect("crowded", crowded.address)
+            await crowded.user.told("opened", number + 1)
+            await busy.peers.connect(f"other-{number}", other.address)
+        with pytest.raises(PeerError, match="it has all the connections"):
+            await others[3].peers.connect("crowded", crowded.address)
+        await crowded.peers.connect("other-3", others[3].address)
+        with pytest.raises(PeerError, match="this sidecar has all the connections"):
+            await busy.peers.connect("other-4", others[4].address)
+        await others[3].peers.connect("busy", busy.address)
+        await busy.user.told("opened", 4)
+        with pytest.raises(PeerError, match="it has all the connections"):
+            await others[4].peers.connect("busy", busy.address)
+
+
 async def test_an_address_that_nobody_can_use_is_a_mistake(tmp_path: Path) -> None:
     """The rules of the configuration say so, too; this is the last line."""
     for settings, problem in (
