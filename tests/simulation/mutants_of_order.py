@@ -154,6 +154,6 @@ MUTANTS = (
         "R19",
         Parts(memory=FreesOnlyTheClaimed),
         PROMOTED_KEYS,
-        2_120,
+        91,
     ),
 )
