@@ -411,7 +411,7 @@ GIVEN = [Verb.RETRY, Verb.RELEASE, Verb.DEAD]
 
 
 @pytest.mark.parametrize("chunk", range(4))
-def test_r19_each_key_is_handed_out_in_order_and_comes_to_its_end(chunk: int) -> None:
+def test_r19_each_key_is_delivered_in_order_and_comes_to_its_end(chunk: int) -> None:
     for seed in range(chunk * STORIES, (chunk + 1) * STORIES):
         story = Story(seed)
         try:

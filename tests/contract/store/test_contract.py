@@ -181,7 +181,7 @@ async def test_r16_the_owner_hears_of_foreign_settles(store: Store) -> None:
     assert (await owner.call(journal_from=reply.journal_next + 1)).journal is None
 
 
-async def test_holes_watermark_and_freed_chunks(store: Store) -> None:
+async def test_gaps_watermark_and_freed_chunks(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
     (ack,) = await owner.grant(10)

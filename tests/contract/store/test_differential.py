@@ -210,7 +210,7 @@ def _restore(rng: random.Random, offset: int, generation: int, rollback_epoch: i
     return owner if rng.random() < 0.5 else claimed
 
 
-def _hole(rng: random.Random, offset: int) -> Op:
+def _gap(rng: random.Random, offset: int) -> Op:
     length = rng.choice([0, 1, 5, 5, 5, 7, 9, 300, 300])
     if rng.random() < 0.15:
         length = rng.choice([CHUNK, 4 * CHUNK, 80 * CHUNK])
@@ -260,7 +260,7 @@ def random_op(rng: random.Random, pair: Pair) -> Op:
                 token.offset, token.fence, token.rollback_epoch, rng.choice(list(Finish))
             )
         case "hole":
-            return _hole(rng, offset)
+            return _gap(rng, offset)
         case "replay":
             return _replay(rng, pair, offset)
         case "sending":

@@ -92,7 +92,7 @@ async def test_new_partitions_wait_for_the_older_ones_across_a_restart(
     assert TopicPartition(name, 1) in second.runtime._subscriptions[NAME].partitions.owned
 
 
-async def test_without_the_setting_they_are_handed_out_at_once(
+async def test_without_the_setting_they_are_delivered_at_once(
     kafka: Kafka, start: StartSidecar, topic: Callable[..., str]
 ) -> None:
     name = topic(1)

@@ -141,7 +141,7 @@ async def test_stopped_partition_sends_nothing_more(
         await reader.during(0.1)
 
 
-async def test_r7_holes_of_a_compacted_topic_lie_within_one_session(
+async def test_r7_gaps_of_a_compacted_topic_lie_within_one_session(
     broker: Broker, join: Join, topic: MakeTopic
 ) -> None:
     name = topic(

@@ -33,7 +33,7 @@ def write(producer: Producer, topic: str, values: range, *, commit: bool) -> Non
         producer.abort_transaction(60)
 
 
-async def test_r7_aborts_and_markers_are_holes_up_to_the_end(
+async def test_r7_aborts_and_markers_count_as_finished_up_to_the_end(
     kafka: Kafka, broker: Broker, connect: Connect, join: Join, topic: MakeTopic
 ) -> None:
     name = topic()
@@ -61,7 +61,7 @@ async def test_r7_aborts_and_markers_are_holes_up_to_the_end(
     assert dirty.offsets(where) == [*range(10), *range(11, 21), *range(22, 32)]
 
 
-async def test_r7_end_behind_holes_is_where_a_pause_goes_on(
+async def test_r7_end_behind_gaps_is_where_a_pause_goes_on(
     kafka: Kafka, broker: Broker, join: Join, topic: MakeTopic
 ) -> None:
     name = topic()

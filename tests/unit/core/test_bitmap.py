@@ -36,7 +36,7 @@ def test_a_range_over_a_chunk_border_is_one_range() -> None:
     assert next(made.ranges(CHUNK_OFFSETS + 1)) == (CHUNK_OFFSETS + 1, CHUNK_OFFSETS + 3)
 
 
-def test_a_wide_hole_costs_its_chunks_and_no_more() -> None:
+def test_a_wide_gap_costs_its_chunks_and_no_more() -> None:
     made = ChunkedBitmap()
     made.add_range(1, 10 * CHUNK_OFFSETS)
     assert len(made.chunks) == 10

@@ -59,7 +59,7 @@ def calls_of(work: Callable[[], object]) -> int:
     return count
 
 
-def test_a_hole_does_not_look_at_every_lease() -> None:
+def test_a_gap_does_not_look_at_every_lease() -> None:
     """A transaction's marker is a hole: there are as many as transactions, at every takeover."""
     ledger: Ledger[Letter] = Ledger()
     ledger.opened(record(*range(0, 2 * OPEN, 2)), 0)
@@ -69,7 +69,7 @@ def test_a_hole_does_not_look_at_every_lease() -> None:
     assert len(ledger.drain()) == 299
 
 
-def test_a_hole_of_a_billion_offsets_takes_little() -> None:
+def test_a_gap_of_a_billion_offsets_takes_little() -> None:
     ledger = fetched(0)
     end = 10**9
     chunks = end // CHUNK_OFFSETS

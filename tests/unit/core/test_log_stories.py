@@ -19,7 +19,7 @@ from tests.unit.core.playbook import (
 )
 
 
-def test_a_gap_within_a_session_is_a_hole() -> None:
+def test_a_gap_within_a_session_counts_as_finished() -> None:
     """R7: between two records of one session nothing else exists."""
     assert (
         Play()
@@ -31,12 +31,12 @@ def test_a_gap_within_a_session_is_a_hole() -> None:
     )  # fmt: skip
 
 
-def test_what_lies_before_the_first_record_is_a_hole_too() -> None:
+def test_what_lies_before_the_first_record_counts_as_finished_too() -> None:
     """A session starts with the first existing record at or after the offset asked for."""
     assert Play(start=10) >> brings(14) >> leases() >> acks(14) >> watermark() << 15
 
 
-def test_across_sessions_a_gap_is_no_hole() -> None:
+def test_across_sessions_a_gap_is_not_finished() -> None:
     """R7: after a seek the skipped offsets are unread, not gone."""
     assert (
         Play()
@@ -76,7 +76,7 @@ def test_the_end_of_the_log_may_be_a_marker() -> None:
     )  # fmt: skip
 
 
-def test_a_successor_needs_no_hole_explained_twice() -> None:
+def test_a_successor_needs_no_gap_explained_twice() -> None:
     """R7: holes are in the record, so a new owner passes over them."""
     assert (
         Play()

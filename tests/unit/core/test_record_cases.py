@@ -63,7 +63,7 @@ def test_a_message_that_waited_is_granted_when_it_is_due_and_not_before() -> Non
     assert driver.call(retry).results[0].outcome is Outcome.LOST
 
 
-def test_r14_a_hole_across_a_lost_chunk_does_not_hide_the_loss() -> None:
+def test_r14_a_gap_across_a_lost_chunk_does_not_hide_the_loss() -> None:
     driver = Driver()
     driver.call(Gap(CHUNK, CHUNK + 10))
     del driver.record.finished.chunks[1]

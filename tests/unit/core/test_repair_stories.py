@@ -275,7 +275,7 @@ def test_what_is_freed_is_below_the_committed_position_only() -> None:
     assert play.record.listed == {1}
 
 
-def test_how_a_message_ended_is_forgotten_after_an_hour() -> None:
+def test_how_a_message_ended_is_forgotten_after_its_time() -> None:
     """R15, I8: the exceptions below the watermark are bounded by time."""
     play = Play() >> brings(0) >> leases() >> settles(Verb.DEAD, 0)
     assert play >> writes() << 0 >> finishes_dead(0) << "done" >> writes() << 1 >> acks(0) << "lost"

@@ -53,7 +53,7 @@ def sent(fence: int) -> OpResult:
     return OpResult(Outcome.SENT, State.MOVING, 1, fence, 0, 0, late=False)
 
 
-def test_a_head_that_was_handed_out_long_ago_is_sent_back_and_its_copy_asked_for() -> None:
+def test_a_head_that_was_delivered_long_ago_is_sent_back_and_its_copy_asked_for() -> None:
     ledger = opened()
     ledger.intake.fetched(1, [Body(0), Body(1)])
     lease(ledger, T0_MS, lease_ms=3_600_000)
@@ -172,7 +172,7 @@ def test_a_held_mark_waits_and_an_uncounted_retry_is_not_dead_lettered() -> None
     assert ledger.grants.take(1, 1) == [0]
 
 
-def test_a_copy_is_handed_out_only_after_its_claim() -> None:
+def test_a_copy_is_delivered_only_after_its_claim() -> None:
     waits = SlotView(2, State.WAITING, 3, 0, 9, 7, T0_MS + 500, 5)
     ledger = opened(waits, copies=True)
     ledger.drain()

@@ -240,7 +240,7 @@ def test_the_bytes_of_a_receive_are_bounded_but_the_first_is_given() -> None:
     )  # fmt: skip
 
 
-def test_messages_are_handed_out_smallest_offset_first() -> None:
+def test_messages_are_delivered_smallest_offset_first() -> None:
     """What comes back goes before what is new."""
     assert (
         Play()

@@ -34,7 +34,7 @@ def bodies(*offsets: int) -> list[Body]:
     return [Body(offset) for offset in offsets]
 
 
-def test_i1_a_gap_is_no_hole_and_what_is_missing_comes_later() -> None:
+def test_i1_a_gap_is_not_finished_and_what_is_missing_comes_later() -> None:
     ledger = opened()
     assert ledger.arrived(bodies(5, 2)) == []
     assert ledger.grants.take(10, 100) == [2, 5]
@@ -47,7 +47,7 @@ def test_i1_a_gap_is_no_hole_and_what_is_missing_comes_later() -> None:
     assert not ledger.drain()
 
 
-def test_i2_what_is_finished_is_named_and_not_handed_out() -> None:
+def test_i2_what_is_finished_is_named_and_not_delivered() -> None:
     ledger = opened()
     ledger.arrived(bodies(0, 1, 2))
     ledger.acked([0, 2])

@@ -129,7 +129,7 @@ async def test_i1_what_nobody_told_the_delays_of_is_read_again() -> None:
     assert read(box) == [0, 1]
 
 
-async def test_i1_a_gap_is_a_hole_only_when_a_second_reader_finds_it() -> None:
+async def test_i1_a_gap_counts_as_finished_only_when_a_second_reader_finds_it() -> None:
     box = Box(asyncio.get_running_loop(), 100, 10_000)
     session = begin(box, OneLog())
     with pytest.raises(_GapError):

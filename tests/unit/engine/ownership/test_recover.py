@@ -23,7 +23,7 @@ def _record(*finished: tuple[int, int], leased: tuple[int, ...] = (), mark: int 
     return Snapshot(CallStatus.OK, epoch=2, watermark=mark, slots=slots, chunks=chunks)
 
 
-def _hole(start: int, end: int) -> Gap:
+def _gap(start: int, end: int) -> Gap:
     """How these were finished is not said."""
     return Gap(start, end, repair=True)
 
@@ -31,20 +31,20 @@ def _hole(start: int, end: int) -> Gap:
 def test_the_same_position_does_not_mean_the_same_ranges() -> None:
     """R10: the watermark stood, the acks above it were rolled back."""
     ranges = (12, 15), (20, 30)
-    assert lacking(_commit(*ranges), _record((12, 15))) == [_hole(20, 30)]
+    assert lacking(_commit(*ranges), _record((12, 15))) == [_gap(20, 30)]
     assert lacking(_commit(*ranges), _record((12, 15), (20, 30))) == []
 
 
 def test_a_store_that_is_ahead_may_lack_something_too() -> None:
     """R10: union, whoever is ahead; what lies below the watermark is known."""
-    assert lacking(_commit((12, 15), (20, 30)), _record(mark=24)) == [_hole(24, 30)]
+    assert lacking(_commit((12, 15), (20, 30)), _record(mark=24)) == [_gap(24, 30)]
 
 
 def test_a_finished_message_leaves_the_window_with_its_lease() -> None:
     """I2: a hole would leave it, and it would be handed out again."""
     assert lacking(_commit((12, 15)), _record(leased=(11, 13, 15))) == [
         ReplayFinished(13),
-        _hole(12, 15),
+        _gap(12, 15),
     ]
 
 
