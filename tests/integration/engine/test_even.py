@@ -102,3 +102,21 @@ async def test_more_sidecars_than_partitions(four: Ring) -> None:
     got = await idle.collect(20)
     assert sorted(numbers(got)) == list(range(20))
     assert await idle.settle(got, SettleVerb.ACK) == ["acked"] * 20
+
+
+async def test_the_bound_of_leases_is_whole_beside_one_that_owns_nothing(four: Ring) -> None:
+    """`in_flight_max` is shared by partitions, those of the retry topic counted; so who has all of
+    both may use all of it, for an application that has none.
+    """
+    four.partitions = 1
+    await four.make_topic()
+    for _ in range(2):
+        await four.start(in_flight_max=100)
+    await four.until_shared()
+    [idle] = [each for each in four.members if not each.owned]
+    await idle.publish(120)
+    got = await idle.collect(100, most=100)
+    assert sorted(numbers(got)) == list(range(100))
+    assert (await idle.receive(20, wait_ms=500)).messages == []
+    assert await idle.settle(got, SettleVerb.ACK) == ["acked"] * 100
+    assert sorted(numbers(await idle.collect(20, most=20))) == list(range(100, 120))

@@ -90,6 +90,9 @@ class DeadlineTimers:
                 journal_ms = now_ms + JOURNAL_MS
                 self._ask(owned)
             self._state.signals.room()
+            if self._dispatcher.full:
+                # Settles at other sidecars, read from the journal, make room as well.
+                self._dispatcher.serve()
             self._pressure.look()
             await self._sleep(owned, now_ms)
 
