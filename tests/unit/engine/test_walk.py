@@ -14,7 +14,7 @@ from tests.support.paths import REPO
 
 ROOM = "/sidecar/ackd/"
 FRAMES_MAX, FILES_MAX = 12, 20
-WALK = re.compile(r"That is (\d+) frames and\s+(\d+) files")
+WALK = re.compile(r"(\d+) frames,\s+(\d+) files to the store")
 
 
 async def test_a_receive_takes_the_walk_of_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
