@@ -1,4 +1,4 @@
-"""Signals, pauses between tries, events of leases, the live value."""
+"""Pauses between tries, events of leases, the live value."""
 
 from __future__ import annotations
 
@@ -12,18 +12,7 @@ from ackd.core.backoff import Backoff
 from ackd.engine.base.lease_events import LeaseEvents
 from ackd.engine.base.live import Halt, Live, read_live, write_live
 from ackd.engine.base.retry_timer import RetryTimer
-from ackd.engine.base.subscription_state import Signal
 from tests.unit.engine.world import World
-
-
-def test_a_signal_tells_all_in_the_order_in_which_they_were_connected() -> None:
-    heard: list[int] = []
-    signal = Signal()
-    signal()
-    signal.connect(lambda: heard.append(1), lambda: heard.append(2))
-    signal.connect(lambda: heard.append(3))
-    signal()
-    assert heard == [1, 2, 3]
 
 
 async def test_pauses_double_to_a_bound(world: World) -> None:
