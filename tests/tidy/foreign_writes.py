@@ -24,11 +24,9 @@ OPEN: dict[str, str] = {
     "SeekTarget": "a row of that file",
     "RedriveDocument": "a file of a redrive, as above",
     "Record": "a value on its way in, to which the partition gives its own offset",
-    "RecordReply": "a value on its way to the caller",
     "Delivery": "a value on its way to the application",
     "SettleResult": "as above",
     "PartsByName": "tables, into which a subscription enters its parts",
-    "Snapshot": "a value on its way into the ledger",
 }
 """Classes without behaviour that others may write to, and why."""
 CHANGES = frozenset(

@@ -277,8 +277,10 @@ def test_a_long_function_of_a_script_is_found() -> None:
     long = f"local function f()\n{body}  repeat x = 1 until x\nend\n"
     scripts = [("a.lua", short), ("b.lua", f"-- function\n{long}")]
     assert list(lua_function_size(scripts)) == ["b.lua:2: a function of 71 lines"]
-    lifted = long.replace("f()", "f() -- tidy: long-function -- a table")
+    lifted = long.replace("f()", "f() -- tidy: long-function lines=71 -- a table")
     assert list(lua_function_size([("b.lua", lifted)])) == []
+    grown = lifted.replace("  repeat", "  x = 1\n  repeat")
+    assert list(lua_function_size([("b.lua", grown)])) == ["b.lua:1: a function of 72 lines"]
 
 
 def test_a_bare_index_into_a_record_is_found() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ackd import __version__
-from ackd.cli.main import ENTRY_POINTS
+from ackd.cli.main import COMMANDS, ENTRY_POINTS
 from tests.support.paths import REPO
 from tests.tidy import checks
 from tests.tidy.architecture import section, unknown_steps
@@ -146,3 +146,9 @@ def test_locks_name_no_index() -> None:
         assert "--hash=sha256:" in text
         assert "://" not in text
         assert "--index-url" not in text
+
+
+def test_the_file_of_a_command_is_named_as_the_command() -> None:
+    for each in COMMANDS:
+        if each.module:
+            assert each.module == f"ackd.cli.commands.{each.name.replace('-', '_')}"

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ackd.core.bitmap import ChunkedBitmap
@@ -142,7 +142,7 @@ class Recovery:
             await self._end_copies(found, snapshot)
         if must_commit or snapshot.lost_chunks or snapshot.lost_origins:
             snapshot = await self._open(await self._request(wish, None, snapshot.term))
-        slots, snapshot.slots = snapshot.slots, []
+        slots, snapshot = snapshot.slots, replace(snapshot, slots=[])
         now_ms = self._context.clock.monotonic_ms()
         repair = self._partition.opened(snapshot)
         await fill(self._partition.ledger, slots, snapshot.now_ms, now_ms)

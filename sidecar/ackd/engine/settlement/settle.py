@@ -175,7 +175,8 @@ class Settler:
                     again.append(group)
                     continue
                 if Outcome.UNREPAIRED in [result[0] for result in reply.results]:
-                    waits, group, reply.results = _split(group, reply.results)  # noqa: PLW2901
+                    waits, group, results = _split(group, reply.results)  # noqa: PLW2901
+                    reply = replace(reply, results=results)
                     again.append(waits)
                 if group.ops:
                     answered(group, reply)
