@@ -10,6 +10,7 @@ from tests.tidy import checks, docs
 from tests.tidy.class_names import class_names, class_names_needlessly_shared
 from tests.tidy.closed_core import ledger_is_closed
 from tests.tidy.dependence import circles, dependence, package_circles
+from tests.tidy.engine_tests import UNTESTED_LINES_MAX, engine_tests
 from tests.tidy.feeding import unfed_metrics
 from tests.tidy.file_names import CONCEPTS, file_names, file_names_needlessly_shared
 from tests.tidy.inheritance import inheritance, inheritance_needlessly_named
@@ -33,6 +34,7 @@ SOURCE_CHECKS: list[Check] = [
     checks.class_size,
     file_names,
     inheritance,
+    engine_tests,
     unfed_metrics,
     ledger_is_closed,
     verb_lists,
@@ -90,6 +92,8 @@ def many_fields(count: int, method: str, lifted: str = "") -> str:
     reason = f"# tidy: long-class {lifted}\n" if lifted else ""
     return f'"""."""\n{reason}@dataclass\nclass A:\n{fields}{method}\n'
 
+
+LARGE = '"""."""\n' + "x = 1\n" * (UNTESTED_LINES_MAX + 1)
 
 PLANTED: list[tuple[Check, str, str]] = [
     (dependence, "sidecar/ackd/core/bad.py", '"""."""\nimport asyncio\n'),
@@ -229,6 +233,7 @@ PLANTED: list[tuple[Check, str, str]] = [
     (class_names, "sidecar/ackd/core/a.py", '"""."""\nclass A:\n    class Metrics: ...\n'),
     (file_names, "sidecar/ackd/engine/base/ids.py", '"""."""\n'),
     (file_names, "adapters/ackd_adapters/local/part.py", '"""."""\n'),
+    (engine_tests, "sidecar/ackd/engine/base/large.py", LARGE),
     (checks.module_docstring, "sidecar/ackd/core/ids.py", "x = 1\n"),
     (unfed_metrics, "sidecar/ackd/telemetry/metrics.py", METRICS.replace("things", "others")),
     (unfed_metrics, "sidecar/ackd/engine/base/tasks.py", '"""."""\nmetrics.things.drop("a")\n'),
@@ -377,6 +382,20 @@ def test_files_of_one_concept_may_have_one_name(tmp_path: Path) -> None:
     unused = [*file_names_needlessly_shared(read_sources(house))]
     assert len(unused) == len(CONCEPTS) - 1
     assert not [each for each in unused if each.startswith("outbox:")]
+
+
+def test_a_module_is_tested_in_a_file_of_its_name(tmp_path: Path) -> None:
+    """A file of a longer name is that of a shorter one only if no module has it."""
+    engine, tests = "sidecar/ackd/engine", "tests/unit/engine"
+    house = build(
+        tmp_path,
+        *((f"{engine}/{name}.py", LARGE) for name in ("top", "base/one", "base/two", "base/two_b")),
+        (f"{engine}/base/wordy.py", LARGE.replace("x = 1\n", "\n# why\n", 1)),
+        *((f"{tests}/{name}.py", '"""."""\n') for name in ("test_top", "base/test_one_more")),
+        *((f"{tests}/base/{name}.py", '"""."""\n') for name in ("test_two_b", "test_two_b_more")),
+    )
+    found = [each.partition(", and no ")[2] for each in engine_tests(read_sources(house))]
+    assert found == ["tests/unit/engine/base/test_two.py"]
 
 
 def test_a_base_that_nobody_has_need_not_be_named(tmp_path: Path) -> None:

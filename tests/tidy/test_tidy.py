@@ -16,6 +16,7 @@ from tests.tidy.architecture import section, unknown_steps
 from tests.tidy.class_names import class_names, class_names_needlessly_shared
 from tests.tidy.closed_core import ledger_is_closed
 from tests.tidy.dependence import circles, dependence, package_circles
+from tests.tidy.engine_tests import engine_tests
 from tests.tidy.feeding import unfed_metrics
 from tests.tidy.file_names import file_names, file_names_needlessly_shared
 from tests.tidy.foreign_writes import foreign_writes, foreign_writes_needlessly_open
@@ -56,6 +57,7 @@ def sources() -> list[Source]:
         file_names_needlessly_shared,
         inheritance,
         inheritance_needlessly_named,
+        engine_tests,
         unfed_metrics,
         ledger_is_closed,
         foreign_writes,
