@@ -33,7 +33,7 @@ async def kept(worker: Worker, offsets: int = 10) -> list[bytes | None]:
         p.key for tp, p in subscription.partitions.owned.items() if tp.topic == worker.shop.topic
     ]
     found = await worker.runtime._store.texts(key, range(offsets))
-    return [None if each is None else each.note for each in found]
+    return [None if each is None else each.note or None for each in found]
 
 
 async def test_a_note_comes_with_the_next_attempt_until_the_message_is_acked(shop: Shop) -> None:

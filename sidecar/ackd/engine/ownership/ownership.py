@@ -101,7 +101,8 @@ class Ownership:
         self._commit_first = commit_first
         self._parts = parts
         self._tasks = Tasks(f"ownership.{state.name}", context.vitals)
-        self._opening: dict[TopicPartition, None] = {}
+        # Whether the group has assigned it to this sidecar since its take began.
+        self._opening: dict[TopicPartition, bool] = {}
         self._retake: dict[TopicPartition, int] = {}
         self._held = False
         self._put_by: dict[TopicPartition, None] = {}
@@ -125,12 +126,16 @@ class Ownership:
 
     def take(self, tp: TopicPartition) -> None:
         """Start taking a partition, unless it is owned or being taken."""
-        if tp in self._partitions.owned or tp in self._opening or self._must_not():
+        assigned = tp in self._partitions.assigned
+        if tp in self._opening:
+            self._opening[tp] |= assigned
+            return
+        if tp in self._partitions.owned or self._must_not():
             return
         if self._held:
             self._put_by[tp] = None
             return
-        self._opening[tp] = None
+        self._opening[tp] = assigned
         self._tasks.start(self._open(tp), f"open.{tp.topic}.{tp.partition}", ends=True)
 
     def later(self, tp: TopicPartition) -> None:
@@ -220,12 +225,13 @@ class Ownership:
         )
         partition.copies.find_topics(self._topics.id_of)
         wish = self._wish(tp, await self._start.of(tp, info))
+        if self._revoked(tp):
+            return
         must_commit = await self._recovery(partition).take(wish, tp)
         await self.leader_epochs.opened(partition)
         if tp in self._partitions.assigned and must_commit:
             await self._commit_first(partition)
-        unwanted = wish.assigned and tp not in self._partitions.assigned
-        if unwanted or self._must_not():
+        if self._revoked(tp) or self._must_not():
             return
         if self._held:
             self._put_by[tp] = None
@@ -248,6 +254,10 @@ class Ownership:
         self._state.signals.beat()
         self._state.signals.timers()
         self._state.signals.deliver()
+
+    def _revoked(self, tp: TopicPartition) -> bool:
+        """Whether the group has taken a partition back that is being taken: it is another's."""
+        return self._opening[tp] and tp not in self._partitions.assigned
 
     def live_changed(self, _before: Live, live: Live) -> None:
         """Apply what operators have changed; let go of everything while an operation works here."""

@@ -77,6 +77,11 @@ class Owning:
         assert partition is not None
         return partition
 
+    async def left_behind(self) -> None:
+        """There is a record, and nobody has the partition."""
+        self.ownership.drop(await self.assigned())
+        self.world.partitions.unassign(TP)
+
     async def other_takes(self) -> Snapshot:
         """Another sidecar takes the record over."""
         return await self.world.store.open(
@@ -121,6 +126,26 @@ async def owning(world: World) -> AsyncIterator[Owning]:
 
 
 # --- taking now, and later
+
+
+async def test_a_partition_that_is_revoked_before_it_was_taken_is_not_taken(owning: Owning) -> None:
+    """Two sidecars that start at once: the group gives one of them everything for a moment."""
+    await owning.left_behind()
+    owning.ownership.assign(TP)
+    owning.world.partitions.unassign(TP)
+    await settled()
+    assert owning.owned() is None
+
+
+async def test_a_partition_of_a_dead_one_that_is_assigned_and_revoked_is_not_taken(
+    owning: Owning,
+) -> None:
+    await owning.left_behind()
+    owning.ownership.take(TP)
+    owning.ownership.assign(TP)
+    owning.world.partitions.unassign(TP)
+    await settled()
+    assert owning.owned() is None
 
 
 async def test_an_assigned_partition_is_taken_once(owning: Owning) -> None:
