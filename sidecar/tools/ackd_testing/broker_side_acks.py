@@ -142,9 +142,12 @@ class BrokerSideAcksContract:
             ids = sorted(one.places)
             one.finish(parts[0].topic, *ids[:4])
             await one.during(2.5 * lab.hold_s)
-            assert set(one.came.values()) == {1}
-            kept = {(each, one.places[each]) for each in ids[4:]}
-            assert set(one.acks.kept(parts[0].topic)) == kept
+            assert {one.came[each] for each in ids[:4]} == {1}
+            kept = set(one.acks.kept(parts[0].topic))
+            assert {each for each, _ in kept} == set(ids[4:])
+            if lab.holds_surely:
+                assert set(one.came.values()) == {1}
+                assert kept == {(each, one.places[each]) for each in ids[4:]}
             await one.consumer.close()
             two = await taker(bench, parts, group)
             await two.until(4)

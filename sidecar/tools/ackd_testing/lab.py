@@ -46,6 +46,8 @@ class Lab(abc.ABC):
     refresh_s: float = 60.0
     hold_s: float = 2.0
     """How long a broker with broker-side acks holds messages under `options`, unless renewed."""
+    holds_surely: bool = True
+    """Whether it never delivers a held message again; a starved one may (R32)."""
     poll_s: float = 2.0
     """How long one question of a consumer of such a broker may wait for messages."""
     small_buffer: tuple[Mapping[str, OptionValue], int] | None = None

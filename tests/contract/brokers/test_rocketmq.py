@@ -31,6 +31,7 @@ class RocketMQLab(Lab):
     adapter = "rocketmq"
     rebalance_s = 20.0
     hold_s = HOLD_MS / 1000
+    holds_surely = False
     poll_s = POLL_MS / 1000 + 0.5
 
     def __init__(self, rocketmq: RocketMQ) -> None:
