@@ -28,7 +28,7 @@ from ackd.ports import (
     Revoked,
     TopicReplaced,
 )
-from ackd.ports.own_topics import RETRY_PREFIX, is_own_topic
+from ackd.ports.own_topics import is_own_topic, is_retry_topic
 from ackd_adapters.local import schema, topics
 from ackd_adapters.local.alive import LOOK_MS, Watch
 from ackd_adapters.local.assign import assign
@@ -274,7 +274,7 @@ class Groups:
             for topic in every
             for number, log in enumerate(topic.logs)
         }
-        retry = {log for each in every if each.name.startswith(RETRY_PREFIX) for log in each.logs}
+        retry = {log for each in every if is_retry_topic(each.name) for log in each.logs}
         share = assign(_wanted(db, member.group, every), claims, retry)[plan.member_id]
         holding = member.held.keys() - plan.gone
         plan.revoked = sorted(holding - share - member.revoking.keys())

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ackd.ports import Delay, Record
-from ackd.ports.own_topics import RETRY_PREFIX, is_own_topic
+from ackd.ports.own_topics import is_own_topic, is_retry_topic
 from ackd_adapters.pulsar.dead import RECONSUMED
 
 DELAY_TIME: Final = "DELAY_TIME"
@@ -32,7 +32,7 @@ def holds_letters(topic: str) -> bool:
 
 def is_retry(topic: str) -> bool:
     """Whether it is a retry topic: ackd's, or one of Pulsar's consumers."""
-    return topic.rpartition("/")[2].startswith(RETRY_PREFIX) or holds_letters(topic)
+    return is_retry_topic(topic.rpartition("/")[2]) or holds_letters(topic)
 
 
 def is_own(topic: str) -> bool:

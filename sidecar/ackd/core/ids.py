@@ -63,3 +63,9 @@ def topic_id_of(identity: str) -> bytes:
 def message_id(topic: str, partition: int, offset: int) -> str:
     """The public id of a message: `orders/3/2101`."""
     return f"{topic}/{partition}/{offset}"
+
+
+def message_place(name: str) -> tuple[TopicPartition, int]:
+    """The partition and the offset in a public id. Raises ValueError."""
+    topic, partition, offset = name.rsplit("/", 2)
+    return TopicPartition(topic, int(partition)), int(offset)

@@ -8,7 +8,6 @@ at the new owners, over links.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from ackd.engine.base.subscription_state import SubscriptionState
@@ -17,15 +16,12 @@ from ackd.engine.cluster.members import read_note
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.delivery.deadline_timers import DeadlineTimers
 from ackd.engine.delivery.waits_elsewhere import WaitsElsewhere
-from ackd.engine.ownership.broker_events import HANDOVER_MS
 from ackd.engine.ownership.commit import Committer
+from ackd.engine.ownership.hand_over import PartitionHandOver
 from ackd.engine.ownership.ownership import Ownership
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
 from ackd.engine.peers.sharing import PeerSharing
-from ackd.errors import AckdError
-
-LOG = logging.getLogger("ackd.engine")
 
 
 class LastReport:
@@ -65,7 +61,7 @@ class Departure:
         self._state = state
         self._partitions = partitions
         self._elsewhere = elsewhere
-        self._ownership = ownership
+        self._handing = PartitionHandOver(state, partitions, membership, ownership)
         self._membership = membership
         self._sharing = sharing
         self._report = report
@@ -105,23 +101,14 @@ class Departure:
         been answered: the receives that asked for them get them.
         """
         try:
-            async with asyncio.timeout(HANDOVER_MS / 1000):
-                await asyncio.gather(*(each.flush() for each in partitions))
-                await self._report.write(partitions)
-        except (AckdError, TimeoutError) as error:
-            LOG.info(
-                "%s: ackd gave partitions up without a last commit; the store has the progress: %s",
-                self._state.name,
-                error,
-            )
+            await self._handing.give_up(self._partitions.assigned, partitions, self._last_write)
         finally:
-            for tp in list(self._partitions.assigned):
-                self._partitions.unassign(tp)
-            for partition in partitions:
-                self._ownership.drop(partition)
-            self._membership.handed_over([each.key.text() for each in partitions])
             if self._sharing is not None:
                 self._sharing.decline()
+
+    async def _last_write(self, partitions: Sequence[Partition]) -> None:
+        await asyncio.gather(*(each.flush() for each in partitions))
+        await self._report.write(partitions)
 
     async def stop(self) -> None:
         """Wait until the broker's group was left: a consumer takes a bounded time for that."""

@@ -61,8 +61,9 @@ from ackd.engine.operations.subscription_dead_letters import SubscriptionDeadLet
 from ackd.engine.operations.subscription_seeks import SubscriptionSeeks
 from ackd.engine.ownership.broadcast import is_broadcast, open_consumer, scope
 from ackd.engine.ownership.broker_acks import BrokerAckFlow
-from ackd.engine.ownership.broker_events import HANDOVER_MS, BrokerEvents
+from ackd.engine.ownership.broker_events import BrokerEvents
 from ackd.engine.ownership.commit import Committer
+from ackd.engine.ownership.hand_over import HANDOVER_MS
 from ackd.engine.ownership.ownership import AGAIN, Ownership, PartitionParts
 from ackd.engine.ownership.records import Records
 from ackd.engine.partition import foreign_delays
@@ -457,13 +458,12 @@ class Subscription:
         """Repeat a step of the start until it succeeds; readiness reports meanwhile why it
         fails.
         """
-        health = self.state.health
 
         def failed(error: AckdError) -> None:
-            health.fails(f"{error.type}: {error.detail}")
+            self.state.health.fails(f"{error.type}: {error.detail}")
 
         await repeating((StoreError, BrokerError), AGAIN, failed=failed)(step)
-        health.works()
+        self.state.health.works()
 
     async def leave(self) -> None:
         """A clean stop: report progress to store and broker, then tell the other sidecars."""

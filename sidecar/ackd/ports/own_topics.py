@@ -41,6 +41,11 @@ def dead_letter_topic(group: str) -> str:
     return _own(DEAD_PREFIX, group)
 
 
+def is_retry_topic(name: str) -> bool:
+    """Whether this is the retry topic of some group."""
+    return name.startswith(RETRY_PREFIX)
+
+
 def is_own_topic(name: str) -> bool:
     """Whether this is one of ackd's own topics. A pattern must not match it: ackd would read
     its own copies.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -16,15 +15,13 @@ from ackd.engine.delivery.waiters import WaiterQueue
 from ackd.engine.delivery.waits_elsewhere import WaitsElsewhere
 from ackd.engine.delivery.window_pressure import WindowPressure
 from ackd.engine.departure import Departure, LastReport
-from ackd.engine.ownership.broker_events import HANDOVER_MS
 from ackd.engine.ownership.commit import Committer
-from ackd.engine.ownership.ownership import Ownership, PartitionParts
-from ackd.engine.ownership.records import Records
+from ackd.engine.ownership.hand_over import HANDOVER_MS
 from ackd.engine.partition.partition import Partition
-from ackd.engine.retry.own_topic import RetryTopic
 from ackd.errors import StoreError
 from ackd.ports import Member, Members
 from tests.unit.engine.copies import copies
+from tests.unit.engine.ownerships import ownership_of
 from tests.unit.engine.world import TOPIC, World
 
 TP = TopicPartition(TOPIC, 0)
@@ -62,36 +59,11 @@ class Scene:
             state,
             partitions,
             self.elsewhere,
-            self._ownership(),
+            ownership_of(world, self._commit_first, on_dropped=(self.dropped.append,)),
             world.membership,
             None,
             LastReport(self.timers, self.committer, traced=False),
             self._leave_group,
-        )
-
-    def _ownership(self) -> Ownership:
-        world = self.world
-        return Ownership(
-            world.state,
-            world.context,
-            world.partitions,
-            world.topics,
-            world.membership,
-            Records(world.context, world.partitions, world.membership),
-            RetryTopic(world.state, world.context),
-            self._commit_first,
-            PartitionParts(
-                observers=(Partition.apply,),
-                effects=defaultdict(lambda: world.events.note),
-                performed=(),
-                ready=lambda _: None,
-                due=lambda _: None,
-                blocked=lambda *_: None,
-                on_taken=(),
-                on_left=(),
-                on_dropped=(self.dropped.append,),
-                unordered=False,
-            ),
         )
 
     async def _commit_first(self, partition: Partition) -> None:

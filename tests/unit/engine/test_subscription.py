@@ -17,7 +17,7 @@ from ackd.engine.base.spill_file import Spill
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.cluster.members import MemberNote, read_note
 from ackd.engine.delivery.handed_leases import HandedLeases
-from ackd.engine.ownership.broker_events import HANDOVER_MS
+from ackd.engine.ownership.hand_over import HANDOVER_MS
 from ackd.engine.partition.partition import Partition
 from ackd.engine.parts_by_name import PartsByName
 from ackd.engine.settlement.settle import Settler

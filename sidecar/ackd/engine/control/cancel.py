@@ -14,7 +14,7 @@ import logging
 from msgspec.structs import replace
 
 from ackd.api.control import Cancel, CancelTo
-from ackd.core.ids import TopicPartition
+from ackd.core.ids import message_place
 from ackd.core.lease_token import Token
 from ackd.core.ledger.entry import UNKNOWN_ROLLBACK_EPOCH, Entry, EntryStatus
 from ackd.core.origin import Origin
@@ -177,12 +177,12 @@ class Cancels:
     def _find(self, message: str) -> tuple[Partition, int, Entry[Held]] | None:
         """Find the message here: in a partition of its own topic, or as a retry copy."""
         owned = self._partitions.owned
-        topic, number, place = message.rsplit("/", 2)
-        partition = owned.get(TopicPartition(topic, int(number)))
-        entry = None if partition is None else partition.ledger.entry(int(place))
+        tp, place = message_place(message)
+        partition = owned.get(tp)
+        entry = None if partition is None else partition.ledger.entry(place)
         if partition is not None and entry is not None and entry.status is not EntryStatus.MOVING:
             # A message that was never delivered has no worker yet.
-            return (partition, int(place), entry) if entry.first_s else None
+            return (partition, place, entry) if entry.first_s else None
         for copies in owned.values():
             if copies.ledger.holds_copies:
                 for offset, entry in copies.ledger.entries.items():

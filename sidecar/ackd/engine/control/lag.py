@@ -73,18 +73,15 @@ class Lag:
             for member in self._membership.alive
             for text in member.owned
         ]
-        names = self._names()
+        names = self._topics.names()
         if any(topic_hex not in names for _, topic_hex, _ in owned):
             # Made after this sidecar began, as a retry topic of which it owns nothing.
             with suppress(BrokerError):
                 await self._topics.read()
-            names = self._names()
+            names = self._topics.names()
         return [
             PartitionLag(
                 names.get(topic_hex, topic_hex), int(number), name, -1, -1, -1, 0, 0, 0, 0, None
             )
             for name, topic_hex, number in owned
         ]
-
-    def _names(self) -> dict[str, str]:
-        return {each.topic_id.hex(): each.topic for each in self._topics.known.values()}

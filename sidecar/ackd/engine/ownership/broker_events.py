@@ -13,13 +13,14 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.ownership.broker_acks import BrokerAckFlow
+from ackd.engine.ownership.hand_over import PartitionHandOver
 from ackd.engine.ownership.leader_epochs import LeaderEpochs
 from ackd.engine.ownership.ownership import AGAIN, Ownership
 from ackd.engine.partition import foreign_delays
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
 from ackd.engine.retry.copy_filter import OwnCopyFilter
-from ackd.errors import AckdError, BrokerError, BrokerFatalError, StoreError
+from ackd.errors import BrokerError, BrokerFatalError, StoreError
 from ackd.ports import (
     Arrived,
     Assigned,
@@ -35,7 +36,6 @@ from ackd.ports import (
 
 LOG = logging.getLogger("ackd.engine")
 
-HANDOVER_MS = 2_000
 CONDITION = "consumer"
 
 
@@ -62,7 +62,7 @@ class BrokerEvents:
         self._state = state
         self._context = context
         self._partitions = partitions
-        self._membership = membership
+        self._handing = PartitionHandOver(state, partitions, membership, ownership)
         self._ownership = ownership
         self._leader_epochs = leader_epochs
         self._copy_filter = copy_filter
@@ -166,25 +166,12 @@ class BrokerEvents:
             self._partitions.unassign(tp)
 
     async def revoked(self, event: Revoked) -> None:
-        """Write the progress and let go, within a time bound; without the last writes it is safe
-        too, because the store has the progress (R34).
-        """
+        """Write the progress and let go, within a time bound (R34)."""
         owned = self._partitions.owned
         gone = [owned[tp] for tp in event.partitions if tp in owned]
         try:
-            async with asyncio.timeout(HANDOVER_MS / 1000):
-                await self._hand_over(gone)
-        except (AckdError, TimeoutError) as error:
-            LOG.info(
-                "%s: ackd gave partitions up without a last commit; the store has the progress: %s",
-                self._state.name,
-                error,
-            )
+            await self._handing.give_up(event.partitions, gone, self._hand_over)
         finally:
-            self._forget(event.partitions)
-            for partition in gone:
-                self._ownership.drop(partition)
-            self._membership.handed_over([partition.key.text() for partition in gone])
             event.done()
 
     async def _out_of_range(self, event: OutOfRange) -> None:

@@ -177,10 +177,10 @@ class Ownership:
         """Take records (keys as texts) whose owner is dead. Raises BrokerError."""
         if not self._topics.known:
             await self._topics.read()
-        by_id = {info.topic_id.hex(): info.topic for info in self._topics.known.values()}
+        names = self._topics.names()
         for text in orphans:
             _, topic_hex, number = text.rsplit(":", 2)
-            topic = by_id.get(topic_hex)
+            topic = names.get(topic_hex)
             if topic is not None:
                 self.take(TopicPartition(topic, int(number)))
 

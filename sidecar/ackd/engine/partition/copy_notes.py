@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from ackd.core.ids import LedgerKey, TopicPartition, message_id
+from ackd.core.ids import LedgerKey, TopicPartition, message_id, message_place
 from ackd.core.ledger.entry import EntryStatus
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.send_back import Stuck
@@ -64,11 +64,11 @@ class Copies:
         """Return the record of the message with this public id, and its offset; None if this
         sidecar does not know the topic.
         """
-        topic, partition, offset = name.rsplit("/", 2)
-        topic_id, key = self._topic_ids(topic), self._key
+        tp, offset = message_place(name)
+        topic_id, key = self._topic_ids(tp.topic), self._key
         if topic_id is None:
             return None
-        return LedgerKey(key.cluster, key.subscription, topic_id, int(partition)), int(offset)
+        return LedgerKey(key.cluster, key.subscription, topic_id, tp.partition), offset
 
     def named(self, retry_copy: RetryCopy) -> bool:
         """Whether a copy is shown under the name of its origin.

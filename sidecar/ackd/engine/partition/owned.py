@@ -34,6 +34,10 @@ class Topics:
         info = self.known.get(topic)
         return None if info is None else info.topic_id
 
+    def names(self) -> dict[str, str]:
+        """Return the names of the known topics by their identities in hex."""
+        return {each.topic_id.hex(): each.topic for each in self.known.values()}
+
     def forget(self, topic: str) -> None:
         """Forget the topic, so that its next use asks the broker for its identity again."""
         self.known.pop(topic, None)

@@ -11,7 +11,8 @@ import pytest
 
 from ackd.core.ids import TopicPartition
 from ackd.engine.base.tasks import Tasks, Vitals
-from ackd.engine.ownership.broker_events import CONDITION, HANDOVER_MS, BrokerEvents
+from ackd.engine.ownership.broker_events import CONDITION, BrokerEvents
+from ackd.engine.ownership.hand_over import HANDOVER_MS
 from ackd.engine.ownership.leader_epochs import LeaderEpochs
 from ackd.engine.ownership.ownership import AGAIN, Ownership
 from ackd.engine.partition.partition import Partition

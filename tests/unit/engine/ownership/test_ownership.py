@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -16,12 +15,11 @@ from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.record.operations import Gap, ReplayAck, ReplayFinished
 from ackd.core.record.protocol import Open, Snapshot
 from ackd.core.record.transitions import State
-from ackd.engine.ownership.ownership import AGAIN, RETAKE_MS, Ownership, PartitionParts
-from ackd.engine.ownership.records import Records
+from ackd.engine.ownership.ownership import AGAIN, RETAKE_MS
 from ackd.engine.partition.partition import Partition
-from ackd.engine.retry.own_topic import RetryTopic
 from ackd.errors import BrokerError, StoreError, StoreUnknownError
 from ackd.ports import TopicInfo
+from tests.unit.engine.ownerships import ownership_of
 from tests.unit.engine.world import NAME, TOPIC, TOPIC_ID, World
 
 TP = TopicPartition(TOPIC, 0)
@@ -40,27 +38,13 @@ class Owning:
         self.dropped: list[Partition] = []
         self.taken: list[Partition] = []
         self.ready: list[Partition] = []
-        self.ownership = Ownership(
-            world.state,
-            world.context,
-            world.partitions,
-            world.topics,
-            world.membership,
-            Records(world.context, world.partitions, world.membership),
-            RetryTopic(world.state, world.context),
+        self.ownership = ownership_of(
+            world,
             self._commit_first,
-            PartitionParts(
-                observers=(Partition.apply,),
-                effects=defaultdict(lambda: world.events.note),
-                performed=(),
-                ready=self.ready.append,
-                due=lambda _: None,
-                blocked=lambda *_: None,
-                on_taken=(lambda partition, _: self.taken.append(partition),),
-                on_left=(self.left.append,),
-                on_dropped=(self.dropped.append,),
-                unordered=False,
-            ),
+            ready=self.ready.append,
+            on_taken=(lambda partition, _: self.taken.append(partition),),
+            on_left=(self.left.append,),
+            on_dropped=(self.dropped.append,),
         )
 
     async def _commit_first(self, partition: Partition) -> None:
