@@ -6,7 +6,7 @@
 local function end_message(verb, offset, fence, reason, s_fence, repeats)
   if verb == Verb.FINISH then
     odd[offset] = now * 8 + reason
-  elseif repeats and not origins().missing and not origins().of(offset) then
+  elseif repeats and not origins().lost and not origins().of(offset) then
     s_fence = fence + 1
     origins().acked_as(offset, false, s_fence)
   end

@@ -20,6 +20,7 @@ end
 --   count    origin records now              before   origin records when the call began
 --   map      offset -> record, false = none  dirty    offsets of the records to write
 --   gone     true = delete all stored ones   missing  the head counts some, but the store lost the key (R14)
+--   lost     as `missing`, until an operation of the call forgets them all
 --   closed   packed entries to append to key `q`
 --   closing  entries that were read from the front of `q`; the first `pruned` of them will be removed
 local Origins = { used = false }
@@ -53,7 +54,7 @@ Origins.set = function(offset, origin)
 end
 
 Origins.clear = function()
-  Origins.map, Origins.dirty, Origins.gone, Origins.count = {}, {}, true, 0
+  Origins.map, Origins.dirty, Origins.gone, Origins.count, Origins.lost = {}, {}, true, 0, false
   Origins.closing, Origins.pruned, Origins.closed = {}, 0, {}
   Origins.lines, Origins.turned, Origins.keys = {}, {}, 0
 end
@@ -286,7 +287,7 @@ end
 
 -- Whether a repair finished this offset without knowing how (core/record/doubt.py).
 Origins.in_doubt = function(offset)
-  return not Origins.missing and not Origins.of(offset)
+  return not Origins.lost and not Origins.of(offset)
 end
 
 -- The phase that a MARK_DEAD, MOVE_TO_RETRY or PLACE_COPY finds, and when its owner may ask again: 0 = it is decided
@@ -391,6 +392,7 @@ local function origins()
   if not Origins.used then
     if not Origins.of then make_origins() end
     Origins.used, Origins.missing = true, Origins.before > 0 and call("EXISTS", BASE .. "p") == 0
+    Origins.lost = Origins.missing
     Origins.map, Origins.dirty, Origins.gone, Origins.closing, Origins.pruned, Origins.closed = {}, {}, false, {}, 0, {}
     Origins.lines, Origins.turned, Origins.keys = {}, {}, nil
   end

@@ -215,7 +215,7 @@ end
 local function replayed(offset)
   doubt(0, offset, offset + 1)
   local raw = raw_slot(offset)
-  if not raw or origins().missing or Origins.of(offset) then return end
+  if not raw or origins().lost or Origins.of(offset) then return end
   local origin = { unpack_(SLOT, raw) }
   if origin[Slot.STATE] == State.LEASED and origin[Slot.WHEN_MS] > now then
     origin[Origin.GENERATION], origin[Origin.COPY_PARTITION], origin[Origin.COPY_OFFSET], origin[Origin.CLOSED_MS], origin[Origin.CLAIMED], origin[Origin.KEY] = origin[Slot.FENCE], 0, 0, now, 0, 0
@@ -236,7 +236,7 @@ upkeep[Verb.REPLAY] = function(offset, what, mark, rollback_epoch, acked, genera
     if mark ~= 0 and mark ~= epoch % Bound.EPOCH_MARKS + 1 then return 0 end
     if acked == 0 and offset >= watermark and not finished(offset) then replayed(offset) end
     local origin = (Origins.count > 0 or generation > 0) and origins().of(offset)
-    if generation > (origin and origin[Origin.GENERATION] or fence_floor) and not Origins.missing then
+    if generation > (origin and origin[Origin.GENERATION] or fence_floor) and not Origins.lost then
       Origins.acked_as(offset, origin, generation)
       odd[offset] = false
       odd_gone[#odd_gone + 1] = number(offset)
