@@ -157,7 +157,7 @@ class Metrics:
     def _define_progress(self) -> None:
         """How far each partition's work is, and who does it."""
         of = "subscription"
-        each = (of, "topic", "partition")
+        each = (of, "topic", "partition", "retry_topic")  # true, false: is it ackd's own topic
         self.lag = self._made.gauge(
             "ackd_lag_messages",
             "Offsets between the smallest unfinished one and the log's end (asked every 10 s).",
@@ -385,8 +385,8 @@ class Metrics:
         """Spans that leave the sidecar, or don't."""
         self.trace_spans = self._made.counter(
             "ackd_trace_spans",
-            "Spans, by exporter (file, otlp) and outcome: written; dropped because the "
-            "buffer was full or writing failed; lost with a crash of the run before.",
+            "Spans, by exporter (file, otlp) and outcome: written; full (dropped: the buffer had "
+            "no room), failed (dropped: writing failed); crash (lost with the run before).",
             ("exporter", "outcome"),
         )
         self.trace_files_deleted = self._made.counter(

@@ -63,6 +63,8 @@ def read(text: str) -> dict[str, SubscriptionFigures]:
 
 def _add(figures: SubscriptionFigures, name: str, labels: Mapping[str, str], value: float) -> None:
     gauge = GAUGES.get(name)
+    if gauge == "lag" and labels.get("retry_topic") == "true":
+        return  # copies that wait there on purpose; "in retry topic" counts them
     if gauge is not None:
         figures.gauges[gauge] = figures.gauges.get(gauge, 0) + value
     elif name == OLDEST:

@@ -77,7 +77,7 @@ def prometheus(sidecar: Sidecar) -> Iterator[Prometheus]:
     """It has scraped the sidecar, and no alert fires."""
     with Prometheus(sidecar.admin_port) as started:
         wait_until(lambda: started.value("ackd_store_up"), "a scrape")
-        assert started.firing() == {}
+        wait_until(lambda: started.firing() == {}, "no alert fires")
         yield started
 
 
@@ -157,3 +157,12 @@ def test_alerts_fire_for_what_happens(
     # What did not happen is not told.
     wrong = {"AckdBrokerAway", "AckdNoOwner", "AckdClockSkew", "AckdExpiredByRetention"}
     assert not wrong & prometheus.firing().keys()
+
+
+@pytest.mark.slow
+def test_somebody_is_told_when_no_sidecar_is_left(sidecar: Sidecar, prometheus: Prometheus) -> None:
+    """Every other rule is silent then: it has no series to judge."""
+    sidecar.process.kill()
+    wait_until(lambda: {"AckdNoSidecar"} == prometheus.firing().keys(), "it alone fires")
+    sidecar.start()
+    wait_until(lambda: "AckdNoSidecar" not in prometheus.firing(), "it runs again")

@@ -16,10 +16,14 @@ from tests.support.require import require
 
 RUNBOOK = REPO / "docs" / "operate" / "runbook.md"
 SUB = '{job="a",instance="i",subscription="s"}'
-PART = '{job="a",instance="i",subscription="s",topic="t",partition="0"}'
+PART = '{job="a",instance="i",subscription="s",topic="t",partition="0",retry_topic="false"}'
+COPIES = '{job="a",instance="i",subscription="s",topic="r",partition="0",retry_topic="true"}'
 OF_SUB = {"job": "a", "subscription": "s"}
 OF_JOB = {"job": "a"}
 OF_SIDECAR = {"job": "a", "instance": "i"}
+OF_PART = {
+    **OF_SIDECAR, "subscription": "s", "topic": "t", "partition": "0", "retry_topic": "false"
+}  # fmt: skip
 METRIC = re.compile(r"\backd_\w+")
 
 
@@ -54,6 +58,7 @@ def buckets(metric: str, labels: str, le: str) -> dict[str, str]:
 
 
 SIDECAR = '{job="a",instance="i"}'
+ABSENT = "AckdNoSidecar"
 CASES: dict[str, Case] = {
     "AckdNotReady": Case(
         {f"ackd_readiness{with_labels(SIDECAR, reason='store')}": "1x30 0x60"},
@@ -95,15 +100,15 @@ CASES: dict[str, Case] = {
             f"ackd_lag_messages{PART}": "100x120",
             **rising("ackd_settles_total", with_labels(SUB, do="ack", status="acked"), 50),
         },
-        {**OF_SIDECAR, "subscription": "s", "topic": "t", "partition": "0"},
+        OF_PART,
     ),
     "AckdMessageStuck": Case(
         {f"ackd_oldest_unfinished_age_seconds{PART}": "0+60x120"},
-        {**OF_SIDECAR, "subscription": "s", "topic": "t", "partition": "0"},
+        OF_PART,
     ),
     "AckdTransactionOpen": Case(
         {f"ackd_transaction_held_seconds{PART}": "0x10 0+60x110"},
-        {**OF_SIDECAR, "subscription": "s", "topic": "t", "partition": "0"},
+        OF_PART,
     ),
     "AckdBacklogGrows": Case({f"ackd_lag_messages{PART}": "0+100x200"}, OF_SUB, "120m"),
     "AckdWindowNearlyFull": Case(
@@ -149,6 +154,7 @@ CASES: dict[str, Case] = {
         },
         OF_SUB,
     ),
+    ABSENT: Case({f"ackd_info{SIDECAR}": "1x50"}, {}, "65m"),
     "AckdDeadlinesLate": Case(buckets("ackd_deadline_lateness_seconds", SUB, "0.5"), OF_SIDECAR),
     "AckdClockSkew": Case({f"ackd_clock_skew_seconds{SIDECAR}": "0x5 -9x120"}, OF_SIDECAR),
     "AckdPeersUnreachable": Case(
@@ -166,6 +172,10 @@ CASES: dict[str, Case] = {
     "AckdLogLinesDropped": Case(
         rising("ackd_log_lines_dropped_total", with_labels(SIDECAR, reason="slow-reader")),
         {**OF_SIDECAR, "reason": "slow-reader"},
+    ),
+    "AckdTraceSpansDropped": Case(
+        rising("ackd_trace_spans_total", with_labels(SIDECAR, exporter="file", outcome="full")),
+        {**OF_SIDECAR, "exporter": "file", "outcome": "full"},
     ),
 }
 
@@ -188,6 +198,9 @@ HEALTHY = {
     f"ackd_paused{SUB}": "0x40 1x30 0x130",
     f"ackd_watermark_offset{PART}": "0+1000x200",
     f"ackd_lag_messages{PART}": "500x100 900x100",
+    # Copies that wait for hours hold the retry topic, and more of them come than are due.
+    f"ackd_watermark_offset{COPIES}": "40x200",
+    f"ackd_lag_messages{COPIES}": "900+100x200",
     f"ackd_oldest_unfinished_age_seconds{PART}": "30x200",
     **rising("ackd_settles_total", with_labels(SUB, do="ack", status="acked"), 1000),
     **rising("ackd_deliveries_total", with_labels(SUB, kind="first"), 1000),
@@ -213,6 +226,9 @@ HEALTHY = {
     'ackd_info{job="a",instance="j",version="2",identity="j"}': "_x40 1x160",
     f"ackd_settings_differ{SUB}": "0x200",
     f"ackd_log_lines_dropped_total{with_labels(SIDECAR, reason='repeated')}": "0+5x200",
+    f"ackd_trace_spans_total{with_labels(SIDECAR, exporter='file', outcome='written')}": "0+9x200",
+    f"ackd_trace_spans_total{with_labels(SIDECAR, exporter='file', outcome='crash')}": "5x200",
+    f"ackd_trace_spans_total{with_labels(SIDECAR, exporter='file', outcome='full')}": "0x200",
 }
 
 
@@ -248,11 +264,34 @@ def test_every_rule_has_a_case_here() -> None:
 
 
 def test_each_alert_fires(tmp_path: Path) -> None:
-    """Each case is a deployment (`job`) of its own, so no alert fires for another one's series."""
+    """Each case is a deployment (`job`) of its own, so no alert fires for another one's series. One
+    fires only when there are no sidecars at all.
+    """
     severities = {rule["alert"]: rule["labels"] for rule in rules()}
     given: dict[str, str] = {}
     checks: list[dict[str, object]] = []
+    alone = CASES[ABSENT]
+    none_left: list[dict[str, object]] = [
+        {"eval_time": "52m", "alertname": ABSENT, "exp_alerts": []},
+        {
+            "eval_time": alone.at,
+            "alertname": ABSENT,
+            "exp_alerts": [{"exp_labels": severities[ABSENT]}],
+        },
+    ]
+    judge(
+        tmp_path,
+        [
+            {
+                "interval": "1m",
+                "input_series": series(alone.series),
+                "alert_rule_test": none_left,
+            }
+        ],
+    )
     for name, case in CASES.items():
+        if name == ABSENT:
+            continue
         given |= {
             metric.replace('job="a"', f'job="{name}"'): values
             for metric, values in case.series.items()

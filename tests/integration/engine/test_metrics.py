@@ -192,7 +192,7 @@ async def _deliver_and_settle(desk: Desk) -> None:
     assert samples["ackd_delivered_bytes_total"] == {(NAME,): size}
     assert samples["ackd_deliveries_total"] == {("first", NAME): 10}
     assert samples["ackd_in_flight"] == {(NAME,): 10}
-    assert samples["ackd_watermark_offset"] == {("0", NAME, desk.topic): 0}
+    assert samples["ackd_watermark_offset"] == {("0", "false", NAME, desk.topic): 0}
     assert samples["ackd_partitions_owned"] == {(NAME,): 1}
     assert samples["ackd_info"] == {("scraped", desk.runtime.info()["version"]): 1}
     assert samples["ackd_broker_up"] == {("k",): 1}
@@ -214,7 +214,7 @@ async def _deliver_and_settle(desk: Desk) -> None:
     assert result.status is Status.RETRYING
     desk.held.append(held)
     samples = await desk.scrape()
-    assert samples["ackd_watermark_offset"] == {("0", NAME, desk.topic): 8}
+    assert samples["ackd_watermark_offset"] == {("0", "false", NAME, desk.topic): 8}
     assert samples["ackd_waiting"] == {(NAME,): 1}
     assert samples["ackd_in_flight"] == {(NAME,): 1}
     assert samples["ackd_settles_total"] == {
@@ -261,9 +261,9 @@ async def _leases_that_run_out(desk: Desk) -> None:
     assert lost == {("ack", NAME): 1}
     assert samples["ackd_deliveries_total"]["again", NAME] == 2
     # Handed out first some seconds ago, and rounded to seconds by the store's record.
-    assert samples["ackd_oldest_unfinished_age_seconds"]["0", NAME, desk.topic] < 200
-    end_and_watermark = (MESSAGES, samples["ackd_watermark_offset"]["0", NAME, desk.topic])
-    lag = samples["ackd_lag_messages"]["0", NAME, desk.topic]
+    assert samples["ackd_oldest_unfinished_age_seconds"]["0", "false", NAME, desk.topic] < 200
+    end_and_watermark = (MESSAGES, samples["ackd_watermark_offset"]["0", "false", NAME, desk.topic])
+    lag = samples["ackd_lag_messages"]["0", "false", NAME, desk.topic]
     assert lag == end_and_watermark[0] - end_and_watermark[1]
     desk.held += again
 
@@ -337,7 +337,7 @@ async def test_the_lag_counts_what_is_not_fetched_yet(
     await desk.publish(2 * MESSAGES)
 
     async def known() -> bool:
-        return await desk.told("ackd_lag_messages", "0", NAME, desk.topic) == 3 * MESSAGES
+        return await desk.told("ackd_lag_messages", "0", "false", NAME, desk.topic) == 3 * MESSAGES
 
     await wait_until_async(known, "the backlog to be known", timeout_s=60)
     assert await desk.told("ackd_fetched_total", NAME) < 3 * MESSAGES

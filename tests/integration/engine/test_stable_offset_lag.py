@@ -31,7 +31,7 @@ async def test_r33_an_open_transaction_is_named(
         producer.produce(name, b"%d" % number, partition=0)
     await asyncio.to_thread(producer.flush, 60)
     sidecar: Sidecar = await start(name, name)
-    labels = {"subscription": NAME, "topic": name, "partition": "0"}
+    labels = {"subscription": NAME, "topic": name, "partition": "0", "retry_topic": "false"}
 
     def held_s() -> float:
         metrics = sidecar.runtime.metrics

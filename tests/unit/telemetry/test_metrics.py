@@ -11,6 +11,7 @@ from ackd.telemetry.metrics import Metrics
 # What may stand in a label: names from the configuration, routes, words of our own.
 LABELS = {"subscription", "topic", "partition", "broker", "port", "route", "method", "status"} | {
     *("outcome", "kind", "do", "call", "reason", "decision", "version", "identity", "exporter"),
+    "retry_topic",
     "direction",
 }
 
@@ -37,12 +38,15 @@ def test_series_are_bounded_and_the_rest_is_counted_together() -> None:
 
 def test_a_series_that_is_dropped_is_gone_and_can_come_back() -> None:
     metrics = Metrics()
-    metrics.lag.at("orders", "t", "3").set(7)
-    metrics.lag.drop("orders", "t", "3")
-    metrics.lag.drop("orders", "t", "4")
+    metrics.lag.at("orders", "t", "3", "false").set(7)
+    metrics.lag.drop("orders", "t", "3", "false")
+    metrics.lag.drop("orders", "t", "4", "false")
     assert b'partition="3"' not in metrics.render("")[0]
-    metrics.lag.at("orders", "t", "3").set(8)
-    assert b'partition="3",subscription="orders",topic="t"} 8.0' in metrics.render("")[0]
+    metrics.lag.at("orders", "t", "3", "false").set(8)
+    assert (
+        b'partition="3",retry_topic="false",subscription="orders",topic="t"} 8.0'
+        in metrics.render("")[0]
+    )
 
 
 def test_wrong_labels_are_a_bug() -> None:

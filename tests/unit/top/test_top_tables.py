@@ -57,8 +57,9 @@ def exposed() -> str:
     """A scrape of real families."""
     metrics = Metrics()
     for partition, lag in (("0", 5), ("1", 7)):
-        metrics.lag.at("s", "t", partition).set(lag)
-        metrics.oldest_unfinished.at("s", "t", partition).set(lag * 10)
+        metrics.lag.at("s", "t", partition, "false").set(lag)
+        metrics.oldest_unfinished.at("s", "t", partition, "false").set(lag * 10)
+    metrics.lag.at("s", "ackd.retry.s", "0", "true").set(1000)
     metrics.in_flight.at("s").set(3)
     metrics.deliveries.at("s", "first").inc(10)
     metrics.deliveries.at("s", "again").inc(2)

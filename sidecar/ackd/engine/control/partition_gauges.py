@@ -15,7 +15,7 @@ END_MS = 10_000
 """How old the end of a log may be in `ackd_lag_messages`; without a backlog, fetching reports
 it.
 """
-Series = tuple[str, str, str]
+Series = tuple[str, str, str, str]
 
 
 class PartitionGauges:
@@ -55,7 +55,9 @@ class PartitionGauges:
 
     def _partition(self, partition: Partition) -> Series:
         metrics, ledger = self._context.metrics, partition.ledger
-        series = (self._state.name, partition.tp.topic, str(partition.tp.partition))
+        of_retry_topic = "true" if ledger.holds_copies else "false"
+        tp = partition.tp
+        series = (self._state.name, tp.topic, str(tp.partition), of_retry_topic)
         metrics.watermark.at(*series).set(ledger.watermark)
         if partition.end >= 0:
             metrics.lag.at(*series).set(max(partition.end - ledger.watermark, 0))

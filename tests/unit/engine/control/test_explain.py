@@ -244,7 +244,7 @@ async def test_r33_an_open_transaction_is_named_once_it_is_not_normal(world: Wor
 async def test_ends_of_logs_are_asked_for_now_and_then(scene: Scene, world: World) -> None:
     tp = scene.partition.tp
     gauges = PartitionGauges(world.state, world.context, world.partitions, scene.held_ends)
-    labels = {"subscription": NAME, "topic": TOPIC, "partition": "0"}
+    labels = {"subscription": NAME, "topic": TOPIC, "partition": "0", "retry_topic": "false"}
     world.consumer.away = True
     await gauges.ask_ends()
     assert scene.partition.end == -1
@@ -256,7 +256,7 @@ async def test_ends_of_logs_are_asked_for_now_and_then(scene: Scene, world: Worl
     world.clock.pass_ms(1)
     await gauges.ask_ends()
     scene.partition.ledger.acked([0])
-    assert gauges.fill() == {(NAME, TOPIC, "0")}
+    assert gauges.fill() == {(NAME, TOPIC, "0", "false")}
     assert world.count("ackd_lag_messages", **labels) == 49
     assert world.count("ackd_watermark_offset", **labels) == 1
     assert world.count("ackd_oldest_unfinished_age_seconds", **labels) == END_MS / 1000

@@ -16,6 +16,7 @@ from ackd.engine.control.gauges import LOOK_MS, Gauges
 from ackd.engine.control.partition_gauges import END_MS, PartitionGauges
 from ackd.engine.control.stable_offset_lag import StableOffsetLag
 from ackd.engine.control.subscription_gauges import SubscriptionGauges
+from ackd.engine.partition.partition import Policy
 from ackd.errors import StoreError
 from ackd.ports import Condition
 from ackd.store.measured import MeasuredStore
@@ -57,7 +58,8 @@ class Scene:
         return self.world.metrics.registry.get_sample_value(f"ackd_{name}", labels)
 
     def of_partition(self, name: str, number: int = 0) -> float | None:
-        return self.value(name, subscription=NAME, topic=TOPIC, partition=str(number))
+        of = {"subscription": NAME, "topic": TOPIC, "partition": str(number)}
+        return self.value(name, **of, retry_topic="false")
 
 
 @pytest.fixture
@@ -148,6 +150,19 @@ async def test_series_of_a_partition_that_another_sidecar_owns_by_now_are_droppe
     for name in (*names, "transaction_held_seconds"):
         assert scene.of_partition(name) is None, name
     assert scene.of_partition("watermark_offset", 1) == 0, "the other one stays"
+
+
+async def test_the_retry_topic_s_partitions_are_told_from_the_topics_own(
+    world: World, scene: Scene
+) -> None:
+    """Copies wait there for hours on purpose: an alert on progress must be able to leave it out."""
+    copies = await world.owns(0, range(3), policy=Policy(None, 0, retry_copies=True))
+    copies.end = 9
+    of = {"subscription": NAME, "topic": TOPIC, "partition": "0"}
+    names = ("watermark_offset", "lag_messages", "oldest_unfinished_age_seconds")
+    for name in (*names, "transaction_held_seconds"):
+        assert scene.value(name, **of, retry_topic="true") is not None, name
+        assert scene.value(name, **of, retry_topic="false") is None, name
 
 
 async def test_ends_of_logs_are_asked_for_again_and_again(world: World, scene: Scene) -> None:
