@@ -24,6 +24,7 @@ CONCEPTS: dict[str, str] = {
     "message": "a message as a broker keeps it, and the way there from ackd's",
     "names": "names of topics at a broker, and patterns of them",
     "openapi": "the OpenAPI document: what makes it, and the command that prints it",
+    "operations": "what is carried out on request: by a record, or by sidecars (`ackd operations`)",
     "outbox": "the outbox, from routes and engine to rules and store",
     "peers": "connections between sidecars: their settings, and what the engine asks of them",
     "positions": "a group's committed positions at a broker",

@@ -63,6 +63,11 @@ COMMANDS = (
         "ackd.cli.commands.drain",
     ),
     Command("cancel", "end messages in flight, whoever holds them", "ackd.cli.commands.cancel"),
+    Command(
+        "operations",
+        "list seeks, imports, redrives and purges, or follow one to its end",
+        "ackd.cli.commands.operations",
+    ),
     Command("dead", "list, peek at, redrive and purge dead letters", "ackd.cli.commands.dead"),
     Command(
         "seek", "move a group's progress back or ahead, or undo that", "ackd.cli.commands.seek"

@@ -285,6 +285,10 @@ async def test_r15_a_lost_lease_tells_where_its_message_is_after_it_moved(place:
 
     await wait_until_async(stored, "the dead letter to be stored")
     assert [state for _, state, _ in await now()] == ["dead", "retrying"]
+    for each in (sidecar, other):
+        for lease, state in ((again[0].lease, "dead"), (first[again[0].id].lease, "dead")):
+            assert (await each.runtime.lease(lease)).state == state
+        assert (await each.runtime.lease(first[again[1].id].lease)).state == "lost"
 
 
 async def test_a_new_owner_knows_what_was_sent_back(place: Place) -> None:

@@ -26,11 +26,11 @@ PAGE = REPO / "docs" / "guides" / "failures.md"
 OPERATION = re.compile(r"9f0c2c1d5e7a8b90")
 
 
-def ackd(sidecar: Sidecar, *words: str) -> subprocess.CompletedProcess[str]:
-    """`ackd dead ...` with the sidecar's configuration."""
+def ackd(sidecar: Sidecar, *words: str, verb: str = "dead") -> subprocess.CompletedProcess[str]:
+    """`ackd dead ...` with the sidecar's configuration, or another verb."""
     config = ("--config", str(sidecar.folder / "ackd.toml"))
     return subprocess.run(
-        [sys.executable, "-m", "ackd", "dead", words[0], *config, *words[1:]],
+        [sys.executable, "-m", "ackd", verb, *words, *config],
         check=False,
         capture_output=True,
         text=True,
@@ -145,6 +145,30 @@ def test_an_operation_over_http(sidecar: Sidecar) -> None:
     # What has ended stays as it is.
     status, ended = call(sidecar.admin_port, "DELETE", path)
     assert (status, ended["state"], ended["moved"]) == (HTTPStatus.OK, "done", 0)
+
+
+def test_operations_by_the_command_line(sidecar: Sidecar) -> None:
+    """The list and one of it, whoever began it: here by HTTP."""
+    began = call(sidecar.admin_port, "POST", f"{BASE}/dead:redrive", b'{"confirm": "images"}')[1]
+
+    def listed(*words: str) -> list[str]:
+        done = ackd(sidecar, *words, verb="operations")
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    followed = listed(began["id"])
+    assert followed[-1].startswith("done: "), followed
+    [line] = [each for each in listed() if each.startswith(began["id"])]
+    assert re.fullmatch(r"[0-9a-f]{16}  \S+ \S+Z  redrive  images  done: .*", line)
+    assert line.endswith(followed[-1])
+    assert listed(began["id"], "--no-wait") == followed[-1:]
+    assert began["id"] in "".join(listed("--subscription", "images", "--state", "done", "--json"))
+    for chosen in (["--state", "running"], ["--subscription", "orders"]):
+        assert not [each for each in listed(*chosen) if each.startswith(began["id"])]
+    assert json.loads("\n".join(listed(began["id"], "--json")))["state"] == "done"
+    for wrong in (["none"], ["--subscription", "nothing"], [began["id"], "--state", "done"]):
+        refused = ackd(sidecar, *wrong, verb="operations")
+        assert (refused.returncode, refused.stdout) == (2, ""), wrong
 
 
 def some_dead(sidecar: Sidecar) -> list[str]:

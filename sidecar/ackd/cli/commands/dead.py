@@ -199,10 +199,11 @@ def _begin(admin: Admin, arguments: argparse.Namespace, verb: str, body: Json) -
     print(f"operation {answer['id']}")
     if arguments.no_wait:
         return exit_codes.DONE
-    return follow(admin, answer, _progress)
+    return follow(admin, answer, line_of)
 
 
-def _progress(operation: Json) -> str:
+def line_of(operation: Json) -> str:
+    """The state of a redrive or purge and how far it is, in one line."""
     counts = ", ".join(f"{operation[name]} {name}" for name in ("moved", "failed", "skipped"))
     error = f"; {operation['error']}" if operation["error"] else ""
     looked = f"{operation['scanned']} of {operation['total']} looked at"
@@ -210,12 +211,12 @@ def _progress(operation: Json) -> str:
 
 
 def _status(admin: Admin, arguments: argparse.Namespace) -> int:
-    print(_progress(admin.get(("v1", "operations", arguments.operation))))
+    print(line_of(admin.get(("v1", "operations", arguments.operation))))
     return exit_codes.DONE
 
 
 def _cancel(admin: Admin, arguments: argparse.Namespace) -> int:
-    print(_progress(admin.delete(("v1", "operations", arguments.operation))))
+    print(line_of(admin.delete(("v1", "operations", arguments.operation))))
     return exit_codes.DONE
 
 

@@ -95,3 +95,8 @@ def view_of(result: OpResult) -> LeaseView:
         due_ms=result.when_ms if state == "retrying" else None,
         late=result.late,
     )
+
+
+def view_at(result: OpResult, state: State, attempt: int) -> LeaseView:
+    """Make the view of a lease whose message is somewhere else now: dead, maybe."""
+    return LeaseView("dead", attempt) if state is State.DEAD else view_of(result)

@@ -30,6 +30,7 @@ from ackd.engine.settlement.results import (
     lost,
     settle_result,
     unavailable,
+    view_at,
     view_of,
 )
 from ackd.engine.settlement.subscription_settles import SettleCall, SubscriptionSettles
@@ -251,7 +252,11 @@ class Settler:
         (answer,) = answers
         if isinstance(answer, StoreError):
             raise answer
-        return LeaseView("lost", 0) if answer is None else view_of(answer.results[0])
+        if answer is None:
+            return LeaseView("lost", 0)
+        result = answer.results[0]
+        [there] = await group.of.find(group, [token.offset]) if left_its_record(result) else [None]
+        return view_of(result) if there is None else view_at(result, *there)
 
 
 def _split(group: _Group, results: Sequence[OpResult]) -> tuple[_Group, _Group, list[OpResult]]:

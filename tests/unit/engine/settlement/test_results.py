@@ -5,7 +5,14 @@ import pytest
 from ackd.api.messages import LeaseView, Status
 from ackd.core.record.protocol import OpResult
 from ackd.core.record.transitions import Outcome, State
-from ackd.engine.settlement.results import dead_lettered, lost, settle_result, unavailable, view_of
+from ackd.engine.settlement.results import (
+    dead_lettered,
+    lost,
+    settle_result,
+    unavailable,
+    view_at,
+    view_of,
+)
 from ackd.errors import LeaseLostError, StoreError
 
 WHEN_MS = 77
@@ -97,3 +104,10 @@ def test_i7_what_is_not_known_is_neither_yes_nor_no() -> None:
 )
 def test_a_look(outcome: Outcome, view: LeaseView) -> None:
     assert view_of(decided(outcome)) == view
+
+
+def test_a_lease_whose_message_is_a_dead_letter_is_dead() -> None:
+    """Also under a token of before (`GET /v1/leases`); of no other message more is said."""
+    gone = decided(Outcome.LOST, State.FINISHED)
+    assert view_at(gone, State.DEAD, 5) == LeaseView("dead", 5)
+    assert view_at(gone, State.LEASED, 5) == view_of(gone)
