@@ -136,7 +136,9 @@ class Sidecar:
             note = MemberNote(version="0.1.0", settings=settings_marks("orders", SETTINGS))
             member = Membership(state, context, note)
             partitions = OwnedPartitions(context.identity)
-            partitions.set_aside = tuple(texts(name, number))
+            partitions.set_aside = {
+                TopicPartition("orders", key.partition): key.text() for key in keys(name, number)
+            }
             owner = Owner()
             beat = Heartbeat(state, context, member, partitions, owner, LiveValue(), lambda _: None)
             await beat.register()

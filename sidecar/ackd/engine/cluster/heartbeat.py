@@ -157,7 +157,7 @@ class Heartbeat:
             state.name,
             me.name,
             me.boot,
-            [*owned, *partitions.set_aside],
+            [*owned, *partitions.set_aside.values()],
             write_note(membership.note),
         )
         if run == self._context.store.run:
@@ -275,7 +275,7 @@ class Heartbeat:
 
     async def leave(self) -> None:
         """Write that this sidecar has stopped and what it leaves behind. Raises StoreError."""
-        texts = [*self._partitions.keys(), *self._partitions.set_aside]
+        texts = [*self._partitions.keys(), *self._partitions.set_aside.values()]
         self._membership.leave(left=True)
         me = self._partitions.me
         await self._context.store.heartbeat(

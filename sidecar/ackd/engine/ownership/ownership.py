@@ -105,7 +105,8 @@ class Ownership:
         self._opening: dict[TopicPartition, bool] = {}
         self._retake: dict[TopicPartition, int] = {}
         self._held = False
-        self._put_by: dict[TopicPartition, None] = {}
+        # Whether the group had assigned it to this sidecar when, or since, it was put by.
+        self._put_by: dict[TopicPartition, bool] = {}
         consumer, own = state.consumer, retry_topic.name
         self._start = StartPositions(
             state.scope, state.configured, consumer, context.store, own=own
@@ -133,7 +134,7 @@ class Ownership:
         if tp in self._partitions.owned or self._must_not():
             return
         if self._held:
-            self._put_by[tp] = None
+            self._put_by[tp] = assigned or self._put_by.get(tp, False)
             return
         self._opening[tp] = assigned
         self._tasks.start(self._open(tp), f"open.{tp.topic}.{tp.partition}", ends=True)
@@ -150,14 +151,23 @@ class Ownership:
         """
         if held and not self._held:
             self._held = True
-            self._put_by.update(dict.fromkeys(self._partitions.owned))
+            for tp in self._partitions.owned:
+                self._put_by[tp] = tp in self._partitions.assigned
             self._partitions.set_all_aside()
             self.drop_all()
         elif self._held and not held:
             self._held = False
-            again, self._put_by = {**self._partitions.assigned, **self._put_by}, {}
-            self._membership.inherit(self._partitions.take_back())
-            for tp in again:
+            self._take_back()
+
+    def _take_back(self) -> None:
+        """Take what was put by, unless the group has taken it back meanwhile: it is another's."""
+        assigned = self._partitions.assigned
+        put_by, self._put_by = self._put_by, {}
+        revoked = {tp for tp, was_assigned in put_by.items() if was_assigned and tp not in assigned}
+        keys = self._partitions.take_back()
+        self._membership.inherit(key for tp, key in keys.items() if tp not in revoked)
+        for tp in {**assigned, **put_by}:
+            if tp not in revoked:
                 self.take(tp)
 
     def _must_not(self) -> bool:
@@ -205,7 +215,7 @@ class Ownership:
                 else:
                     self._state.health.works()
                     return
-            self._put_by[tp] = None
+            self._put_by[tp] = self._opening[tp]
         finally:
             self._opening.pop(tp, None)
 
@@ -234,7 +244,7 @@ class Ownership:
         if self._revoked(tp) or self._must_not():
             return
         if self._held:
-            self._put_by[tp] = None
+            self._put_by[tp] = self._opening[tp]
             return
         current = self._topics.known.get(tp.topic)
         if current is None or current.topic_id != info.topic_id:

@@ -67,7 +67,7 @@ class OwnedPartitions:
         self.owned: dict[TopicPartition, Partition] = {}
         self.by_ledger: dict[tuple[bytes, int], Partition] = {}
         self.assigned: dict[TopicPartition, None] = {}
-        self.set_aside: tuple[str, ...] = ()
+        self.set_aside: dict[TopicPartition, str] = {}
 
     def registered(self, boot: int) -> None:
         """The store has given this process a boot number."""
@@ -82,11 +82,11 @@ class OwnedPartitions:
 
     def set_all_aside(self) -> None:
         """Note that all that is owned will be let go for an operation only."""
-        self.set_aside = tuple(self.keys())
+        self.set_aside = {tp: each.key.text() for tp, each in self.owned.items()}
 
-    def take_back(self) -> tuple[str, ...]:
+    def take_back(self) -> dict[TopicPartition, str]:
         """Return the keys of the records that were set aside; none is from now on."""
-        keys, self.set_aside = self.set_aside, ()
+        keys, self.set_aside = self.set_aside, {}
         return keys
 
     def add(self, partition: Partition) -> None:

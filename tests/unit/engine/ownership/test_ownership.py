@@ -199,6 +199,63 @@ async def test_a_take_is_tried_until_the_store_is_there(owning: Owning) -> None:
     assert owning.world.state.health.detail == ""
 
 
+# --- put by during an operation
+
+
+async def test_what_was_put_by_is_taken_back(owning: Owning) -> None:
+    partition = await owning.assigned()
+    owning.ownership.hold(held=True)
+    assert owning.owned() is None
+    assert list(owning.world.partitions.set_aside.values()) == [KEY.text()]
+    owning.ownership.hold(held=False)
+    assert owning.world.membership.orphans() == [KEY.text()]  # until it is taken
+    await settled()
+    assert owning.taken == [partition, owning.owned()]
+
+
+async def test_what_the_group_took_away_during_an_operation_is_not_taken_back(
+    owning: Owning,
+) -> None:
+    """The group gave it to another sidecar, which takes it when the operation is over."""
+    partition = await owning.assigned()
+    owning.ownership.hold(held=True)
+    owning.world.partitions.unassign(TP)
+    owning.ownership.hold(held=False)
+    assert owning.world.membership.orphans() == []
+    await settled()
+    assert owning.taken == [partition]
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["assigned", "assigned-meanwhile"])
+async def test_what_was_being_taken_and_is_revoked_during_an_operation_is_not_taken(
+    owning: Owning, *, later: bool
+) -> None:
+    await owning.left_behind()
+    before = list(owning.taken)
+    if not later:
+        owning.ownership.assign(TP)
+    owning.ownership.hold(held=True)
+    if later:
+        owning.ownership.take(TP)  # a dead sidecar's, at first
+        owning.ownership.assign(TP)
+    await settled()
+    owning.world.partitions.unassign(TP)
+    owning.ownership.hold(held=False)
+    await settled()
+    assert owning.taken == before
+
+
+async def test_a_partition_of_a_dead_one_is_taken_when_the_operation_is_over(
+    owning: Owning,
+) -> None:
+    await owning.left_behind()
+    owning.ownership.hold(held=True)
+    owning.ownership.take(TP)
+    owning.ownership.hold(held=False)
+    await settled()
+    assert owning.owned() is not None
+
+
 # --- lost to another sidecar
 
 

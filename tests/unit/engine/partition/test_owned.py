@@ -65,9 +65,9 @@ async def test_what_was_set_aside_is_taken_back_once(world: World) -> None:
     partitions = world.partitions
     partitions.set_all_aside()
     partitions.remove(one)
-    assert partitions.set_aside == (one.key.text(),)
-    assert partitions.take_back() == (one.key.text(),)
-    assert partitions.take_back() == ()
+    assert partitions.set_aside == {one.tp: one.key.text()}
+    assert partitions.take_back() == {one.tp: one.key.text()}
+    assert partitions.take_back() == {}
 
 
 async def test_a_boot_number_makes_another_owner_of_the_same_name(world: World) -> None:
