@@ -63,7 +63,6 @@ ENGINE_PARTS: dict[str, tuple[str, ...]] = {
         "ackd.engine.retry",
         "ackd.engine.ownership",
         "ackd.engine.control",
-        "ackd.engine.tracing",
     ),
     # The composition roots: the only files that know all parts.
     "ackd.engine.parts_by_name": ("ackd.engine",),

@@ -31,6 +31,7 @@ STANDS_IN: dict[str, str] = {
     "Operation": "a call to the store is a list of any operations",
     "Reply": "the server sends any reply, one that lasts too",
     "SettleCall": "a subscription settles any call, one that knows its place in a request too",
+    "Untraced": "parts tell what becomes of messages, whether traces are on or not",
     "Worker": "the loop of its thread calls the four methods of any client",
     "_RequestBody": "a body is read as any request is: unknown fields are refused",
     "_Selection": "a body's fields are flat on the wire, and both select dead letters",

@@ -44,7 +44,6 @@ OPEN: dict[str, str] = {
     "OwnedPartitions": "a collection: it is asked for the partitions in it",
     "Partition.ledger": "what a partition is to its readers: passing on each question is a wall",
     "Partition.copies": "as its ledger: notes on the copies of its messages",
-    "Partition.tracing": "as its ledger: the spans of its messages, if traces are on",
     # A ledger is made of parts with one job each; a call more for each would be in the hot path.
     "Ledger.intake": "takes what the broker brings, batch by batch",
     "Ledger.grants": "chooses the messages of each receive",

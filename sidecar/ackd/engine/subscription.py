@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -82,12 +83,11 @@ from ackd.engine.retry.own_topic import RetryTopic, dead_letter_topic
 from ackd.engine.settlement.notes import ProgressNotes
 from ackd.engine.settlement.settle import LeaseLook
 from ackd.engine.settlement.subscription_settles import SubscriptionSettles
+from ackd.engine.tracing.observer import observer_of
 from ackd.errors import AckdError, BrokerError, StoreError
 from ackd.ports import Broker, BrokerSideAcks, ConsumerSpec, TopicLook
 from ackd.retries import repeating
-
-if TYPE_CHECKING:
-    from ackd.engine.tracing.subscription_spans import SubscriptionSpans
+from ackd.telemetry.spans import SpanEvent
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -132,7 +132,8 @@ class Subscription:
         self.membership = Membership(self.state, context, _note(note or MemberNote(), peers))
         self.control = Control(self.state, context)
         self.retry_topic = RetryTopic(self.state, context)
-        self.tracing = self._open_tracing()
+        own = self.retry_topic.topic.name
+        self.tracing = observer_of(self.state, context, self.partitions, self.topics, own)
         self._build_retry()
         self._build_delivery()
         handed = handed or HandedLeases()
@@ -145,15 +146,6 @@ class Subscription:
 
     # --- putting together, lower parts first
 
-    def _open_tracing(self) -> SubscriptionSpans | None:
-        traces = self.context.traces
-        if traces is None:
-            return None
-        from ackd.engine.tracing.subscription_spans import SubscriptionSpans  # noqa: PLC0415  only when traces are on
-
-        clock, own = self.context.clock, self.retry_topic.topic.name
-        return SubscriptionSpans(self.state, clock, self.partitions, self.topics, own, traces)
-
     def _build_retry(self) -> None:
         state, context, partitions = self.state, self.context, self.partitions
         spill = context.spill(self.name, state.configured.spill_bytes_max)
@@ -162,8 +154,11 @@ class Subscription:
             self.retry_topic.topic,
             dead_letter_topic(state.broker, self.name, state.configured),
         )
-        self.send_back = Copier(state, context, RETRY, retry, self.bodies)
-        self.dead_letters = Copier(state, context, DEAD, dead, self.bodies)
+        copied = self.tracing.copied
+        sent_back = partial(copied, SpanEvent.SEND_BACK, retry.name)
+        dead_lettered = partial(copied, SpanEvent.DEAD_LETTER, dead.name)
+        self.send_back = Copier(state, context, RETRY, retry, self.bodies, sent_back)
+        self.dead_letters = Copier(state, context, DEAD, dead, self.bodies, dead_lettered)
         self.dead_letter_records = DeadLetterRecords(context)
         self.copy_filter = OwnCopyFilter(
             self.name, state.configured.topics, (retry.name, dead.name), context.metrics
@@ -229,8 +224,8 @@ class Subscription:
     def _build_ownership(self, handed: HandedLeases) -> None:
         state, context, partitions = self.state, self.context, self.partitions
         self.records = Records(context, partitions, self.membership)
-        self.committer = Committer(state, context, partitions)
-        self.report = LastReport(self.timers, self.committer, traced=self.tracing is not None)
+        self.committer = Committer(state, context, partitions, self.tracing.committed)
+        self.report = LastReport(self.timers, self.committer, traced=self.tracing.on)
         self.ownership = Ownership(
             state,
             context,
@@ -279,10 +274,10 @@ class Subscription:
         """The parts that a partition calls. The order of the observers counts: spans and dedup read
         the ledger as it was before a reply, claims read it as the reply left it.
         """
-        spans, dedup = self.tracing, self.dedup
+        tracing, dedup = self.tracing, self.dedup
         return PartitionParts(
             observers=(
-                *(() if spans is None else (spans.on_reply,)),
+                tracing.on_reply,
                 *(() if dedup is None else (dedup.on_reply,)),
                 Partition.apply,
                 self.claims.on_reply,
@@ -292,7 +287,7 @@ class Subscription:
             ready=self.dispatcher.ready,
             due=self.timers.due,
             blocked=self.key_queues.on_blocked,
-            on_taken=() if spans is None else (spans.taken,),
+            on_taken=(tracing.taken,),
             on_left=(handed.note,),
             on_dropped=(self.claims.forget,),
             unordered=self._broker_side_acks,
@@ -326,12 +321,13 @@ class Subscription:
                 self.control,
                 self.records,
                 topic.name,
-                tracing,
+                tracing.sought,
                 keep_right,
                 document,
             )
         marks = self.dead_letter_records
-        return RedriveJob(self.state, self.context, marks, topic, tracing, keep_right, document)
+        redriven = tracing.redriven
+        return RedriveJob(self.state, self.context, marks, topic, redriven, keep_right, document)
 
     def _share(self, peers: PeerParts, handed: HandedLeases) -> PeerSharing:
         sharing = PeerSharing(
@@ -351,8 +347,11 @@ class Subscription:
         self.state.signals.deliver.connect(sharing.look_again)
         return sharing
 
-    def _expired(self, counts: Counter[str]) -> None:
+    def _expired(
+        self, partition: Partition, found: Iterable[Sequence[int]], counts: Counter[str]
+    ) -> None:
         """Leases have expired, of applications beside these sidecars."""
+        self.tracing.expired(partition, found)
         if here := counts.pop("", 0):
             self.breaker.expired(here)
         if counts and self.sharing is not None:
@@ -371,8 +370,7 @@ class Subscription:
             self.cancels.changed,
             self.breaker.changed,
         )
-        if self.tracing is not None:
-            self.control.connect_writer(self.tracing.changed)
+        self.control.connect_writer(self.tracing.changed)
 
     def phase(self) -> str:
         """What it does now, in a word."""
@@ -479,8 +477,7 @@ class Subscription:
                         await self.heartbeat.leave()
                     finally:
                         self.ownership.drop_all()
-                        if self.tracing is not None:
-                            self.tracing.close()
+                        self.tracing.close()
         except (AckdError, TimeoutError) as error:
             LOG.info(
                 "%s: ackd left the group without a last commit (%s); the store has the progress",
@@ -554,8 +551,9 @@ def _offer(of: Subscription, by_name: PartsByName, look: LeaseLook) -> None:
     if sharing is not None:
         sharing.answer_leased(attempts.leased)
     retry = of.retry_topic.topic.name
+    settled = of.tracing.settled
     by_name.settles[name] = SubscriptionSettles(
-        state, context, partitions, of.topics, of.breaker, of.cancels, of.claims, of.tracing, retry
+        state, context, partitions, of.topics, of.breaker, of.cancels, of.claims, settled, retry
     )
     by_name.dead_letters[name] = SubscriptionDeadLetters(
         state, context, of.dead_letter_records, of.operations

@@ -50,11 +50,11 @@ class Scene:
             world.membership,
             world.dispatcher(),
             WindowPressure(state, context, partitions, lambda: False, lambda: False),
-            lambda _: None,
+            lambda *_: None,
             bodies,
             claims,
         )
-        self.committer = Committer(state, context, partitions)
+        self.committer = Committer(state, context, partitions, lambda *_: None)
         self.departure = Departure(
             state,
             partitions,

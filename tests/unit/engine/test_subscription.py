@@ -168,8 +168,12 @@ async def test_who_reads_the_ledger_as_it_was_is_told_before_it_changes(scene: S
     subscription = scene.build(dedup=replace(SubscriptionSettings(topics=()).dedup, key="key"))
     told = subscription._partition_parts(scene.handed).observers
     assert subscription.dedup is not None
-    order = [subscription.dedup.on_reply, Partition.apply, subscription.claims.on_reply]
-    assert list(told) == order
+    assert list(told) == [
+        subscription.tracing.on_reply,
+        subscription.dedup.on_reply,
+        Partition.apply,
+        subscription.claims.on_reply,
+    ]
 
 
 # --- starting

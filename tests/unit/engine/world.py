@@ -368,7 +368,7 @@ class World:
             self.breaker,
             self.cancels,
             self.claims,
-            None,
+            lambda *_: None,
             self.broker.retry_topic(NAME),
         )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
@@ -23,14 +23,14 @@ JOURNAL_MS = 50
 """While other sidecars live, an owner reads their settles at least this often (R16)."""
 UPKEEP_MS = 100
 IDLE_MS = 1_000
+OnExpired = Callable[[Partition, Iterable[Sequence[int]], Counter[str]], None]
+"""Gets the offsets of leases that have expired, and how many they are by the sidecar beside which
+their holders work (empty: this one).
+"""
 
 
 class DeadlineTimers:
-    """Wakes exactly when the next deadline passes (I4), and finds nothing by scanning.
-
-    `expired` is told how many leases have expired, by the sidecar beside which their holders work
-    (empty: this one).
-    """
+    """Wakes exactly when the next deadline passes (I4), and finds nothing by scanning."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class DeadlineTimers:
         membership: Membership,
         dispatcher: Dispatcher,
         pressure: WindowPressure,
-        expired: Callable[[Counter[str]], None],
+        expired: OnExpired,
         bodies: BodySpill,
         claims: CopyClaims,
     ) -> None:
@@ -119,9 +119,7 @@ class DeadlineTimers:
                 lateness.observe((now_ms - due_ms) / 1000, len(offsets))
                 counts.update(beside(entries[o].holder) if o in entries else "" for o in offsets)
             metrics.lease_expiries.at(name).inc(counts.total())
-            self._expired(counts)
-            if partition.tracing is not None:
-                partition.tracing.expired(lapsed.values(), now_ms)
+            self._expired(partition, lapsed.values(), counts)
 
     def _upkeep(self, owned: Sequence[Partition]) -> None:
         for partition in owned:

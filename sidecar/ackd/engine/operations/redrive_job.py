@@ -10,7 +10,7 @@ batch is published twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ackd.api.dead_letters import DeadRequest, Kind, Progress, To
@@ -36,13 +36,16 @@ from ackd.engine.retry.dead_letter_reader import (
     read_id,
 )
 from ackd.engine.retry.own_topic import OwnTopic, ReservedTopics
-from ackd.engine.tracing.subscription_spans import SubscriptionSpans
 from ackd.errors import BrokerError, StoreError
 from ackd.ports import Failure, Headers, NotStored, Outgoing, PublishResult
 
 BATCH_MAX = 100
 READ_MAX = 500
 NAP_S = 1.0
+OnRedriven = Callable[[Sequence[tuple[RetryCopy, str]], int], None]
+"""Gets dead letters that were published, each with the id that it had as one, and the time in
+milliseconds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class RedriveJob:
         context: Context,
         marks: DeadLetterRecords,
         retry_topic: OwnTopic,
-        tracing: SubscriptionSpans | None,
+        on_redriven: OnRedriven,
         keep_right: KeepRight,
         document: RedriveDocument,
     ) -> None:
@@ -76,7 +79,7 @@ class RedriveJob:
         self._context = context
         self._marks = marks
         self._retry_topic = retry_topic
-        self._tracing = tracing
+        self._on_redriven = on_redriven
         self._keep_right = keep_right
         self._archive = Archive(context.store, context.clock)
         self._document = document
@@ -274,7 +277,7 @@ class RedriveJob:
         ops = [Gap(x.record.offset, x.record.offset + 1) for x in stored]
         if ops:
             await self._marks.decide(taken.handle, ops)
-        self._tell(log, stored)
+        self._report(log, stored)
         refused = _refused(results)
         return before + len(stored), refused + len(sent) - len(free)
 
@@ -297,16 +300,14 @@ class RedriveJob:
         ]
         if stored:
             await self._mark(taken, stored)
-            self._tell(log, [moved_letter.letter for moved_letter in stored])
+            self._report(log, [moved_letter.letter for moved_letter in stored])
         if len(stored) < len(moved_letters):
             self._retry_topic.doubt()
         return before + len(stored), _refused(results)
 
-    def _tell(self, log: DeadLetterLog, letters: Sequence[Letter]) -> None:
-        """Write spans for these letters, if traces are on."""
-        if self._tracing is not None:
-            letters_and_ids = [(each.retry_copy, log.origin_record(each).id) for each in letters]
-            self._tracing.redriven(letters_and_ids, self._context.clock.wall_ms())
+    def _report(self, log: DeadLetterLog, letters: Sequence[Letter]) -> None:
+        letters_and_ids = [(each.retry_copy, log.origin_record(each).id) for each in letters]
+        self._on_redriven(letters_and_ids, self._context.clock.wall_ms())
 
     async def _send(
         self, taken: TakenRecord, letters: Sequence[Letter]

@@ -9,7 +9,7 @@ that fences its former owner. A reset is done once: the record's reset epoch sho
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from ackd.api.dead_letters import Progress
 from ackd.core.bitmap import ChunkedBitmap
@@ -27,7 +27,6 @@ from ackd.engine.operations.seek_document import SeekDocument, SeekTarget, Stage
 from ackd.engine.ownership import undo
 from ackd.engine.ownership.records import OPS_MAX, Records
 from ackd.engine.retry.dead_letter_reader import DeadLetterLog, Letter, open_log
-from ackd.engine.tracing.subscription_spans import SubscriptionSpans
 from ackd.errors import StoreError
 from ackd.store.flusher import LedgerHandle
 
@@ -41,7 +40,10 @@ _PENDING = frozenset({State.DEAD, State.MOVING})
 
 
 class SeekJob:
-    """One attempt to finish a seek. Raises StoreError, BrokerError, NoRightError."""
+    """One attempt to finish a seek. Raises StoreError, BrokerError, NoRightError.
+
+    `on_reset` gets each partition that was reset: record, topic, new reset epoch, offset.
+    """
 
     def __init__(
         self,
@@ -51,7 +53,7 @@ class SeekJob:
         control: Control,
         records: Records,
         retry_topic: str,
-        tracing: SubscriptionSpans | None,
+        on_reset: Callable[[LedgerKey, str, int, int], None],
         keep_right: KeepRight,
         document: SeekDocument,
     ) -> None:
@@ -61,7 +63,7 @@ class SeekJob:
         self._control = control
         self._records = records
         self._retry_topic = retry_topic
-        self._tracing = tracing
+        self._on_reset = on_reset
         self._keep_right = keep_right
         self._archive = Archive(context.store, context.clock)
         self._document = document
@@ -258,8 +260,7 @@ class SeekJob:
         ops += _gaps(target)
         for start in range(0, len(ops), OPS_MAX):
             await self._records.decide(handle, ops[start : start + OPS_MAX])
-        if self._tracing is not None:
-            self._tracing.sought(handle.key, target.topic, target.epoch + 1, target.offset)
+        self._on_reset(handle.key, target.topic, target.epoch + 1, target.offset)
         return True
 
     async def _increase(self, target: SeekTarget) -> bool:

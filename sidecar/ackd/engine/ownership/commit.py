@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ackd.core.commit_metadata import encode
 from ackd.core.record.operations import Drop
@@ -22,14 +22,22 @@ CONDITION = "commit"
 
 
 class Committer:
-    """Commits at intervals, and when partitions are handed over. The store never waits for it."""
+    """Commits at intervals, and when partitions are handed over. The store never waits for it.
+
+    `on_committed` gets each partition with the offset that the broker has.
+    """
 
     def __init__(
-        self, state: SubscriptionState, context: Context, partitions: OwnedPartitions
+        self,
+        state: SubscriptionState,
+        context: Context,
+        partitions: OwnedPartitions,
+        on_committed: Callable[[Partition, int], None],
     ) -> None:
         self._state = state
         self._partitions = partitions
         self._context = context
+        self._on_committed = on_committed
 
     async def run(self) -> None:
         """Commit what moved, until cancelled. A failed commit is tried again at the next
@@ -103,8 +111,7 @@ class Committer:
 
     def _committed(self, partition: Partition, offset: int) -> None:
         """The broker has the position: drop the chunks below it, here and in the store (R16)."""
-        if partition.tracing is not None:
-            partition.tracing.committed(offset, partition.end)
+        self._on_committed(partition, offset)
         partition.committed_at(offset)
         partition.ledger.dropped(offset)
         if not partition.closed and not partition.ledger.dirty:

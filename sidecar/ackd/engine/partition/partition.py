@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ackd.api.messages import Delivery
 from ackd.core.ids import LedgerKey, TopicPartition
@@ -52,7 +52,6 @@ from ackd.engine.partition.ordering import PositionOf
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Consumer, Record
 from ackd.store.flusher import LedgerHandle
-from ackd.telemetry.spans import SpanEvent
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -89,17 +88,6 @@ class Wiring:
     due: Callable[[int], None]
     blocked: Callable[[Partition, OpResult], None]
     confirmed: Callable[[], bool]
-
-
-class Spans(Protocol):
-    """Spans of one partition, when traces are on. `now_ms` is the store's clock."""
-
-    def on_reply(self, call: RecordCall, reply: RecordReply) -> None: ...
-    def expired(self, found: Iterable[Sequence[int]], now_ms: int) -> None: ...
-    def copied(
-        self, event: SpanEvent, offset: int, generation: int, topic: str, now_ms: int
-    ) -> None: ...
-    def committed(self, offset: int, end: int) -> None: ...
 
 
 class Policy(NamedTuple):
@@ -150,7 +138,6 @@ class Partition:
         self.has_texts = self.has_notes = True
         self.copies = Copies(tp, key, self.ledger)
         self.long_leases = LongLeases()
-        self.tracing: Spans | None = None
         self.signer: Signer = context.keys.signer(key.subscription, key.topic_id, key.partition)
         self._context = context
         self._consumer = consumer
@@ -183,9 +170,6 @@ class Partition:
     def lost_data(self) -> None:
         """The store has lost data of this partition's record."""
         self.data_lost = True
-
-    def trace(self, spans: Spans) -> None:
-        self.tracing = spans
 
     def has_turn(self, *, queued: bool) -> None:
         """It has a turn at the dispatcher, which asks for its messages, or has it no more."""

@@ -31,7 +31,6 @@ from ackd.engine.retry.body_spill import BodySpill
 from ackd.engine.retry.own_topic import OwnTopic
 from ackd.errors import BrokerError, StoreError
 from ackd.ports import Condition, Outgoing, Record, Stored
-from ackd.telemetry.spans import SpanEvent
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -85,6 +84,12 @@ DEAD = CopyTarget(
 )
 
 
+OnStored = Callable[[Partition, int, int, int], None]
+"""Gets partition, offset and generation of a message whose copy is durable, and the store's time in
+milliseconds; the ledger does not know it yet.
+"""
+
+
 class Copier:
     """Sends the copies of one subscription to one topic, in batches, until all are stored."""
 
@@ -95,8 +100,10 @@ class Copier:
         target: CopyTarget,
         topic: OwnTopic,
         bodies: BodySpill,
+        on_stored: OnStored,
     ) -> None:
         self._state = state
+        self._on_stored = on_stored
         self._bodies = bodies
         self._context = context
         self._target = target
@@ -277,9 +284,7 @@ class Copier:
             partition.reload()  # a rejoin changed the slot's rollback epoch: read it again
             return
         self._context.metrics.copies.at(self._state.name, self._target.name, "stored").inc()
-        if partition.tracing is not None:
-            event = SpanEvent.SEND_BACK if self._target is RETRY else SpanEvent.DEAD_LETTER
-            partition.tracing.copied(event, offset, job.generation, self._topic.name, now_ms)
+        self._on_stored(partition, offset, job.generation, now_ms)
         self._bodies.free(partition, offset)
         self._target.done(partition, offset)
         partition.copies.forget(offset)

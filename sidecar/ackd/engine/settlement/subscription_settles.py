@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -63,12 +63,8 @@ class ClaimLookup(Protocol):
     def failed_with(self, origin: tuple[bytes, int], offset: int, error: str) -> bool: ...
 
 
-class SettleSpans(Protocol):
-    """Writes spans of settles that this sidecar served. `here`: it owns the partition."""
-
-    def settled(
-        self, tokens: Sequence[Token], ops: Sequence[Settle], reply: RecordReply, *, here: bool
-    ) -> None: ...
+OnSettled = Callable[[Sequence[Token], Sequence[Settle], RecordReply], None]
+"""Gets what the store decided of settles of one partition that this sidecar served."""
 
 
 @dataclass(slots=True)
@@ -97,7 +93,7 @@ class SubscriptionSettles:
         breaker: Breaker,
         cancels: CancelLookup,
         claims: ClaimLookup,
-        tracing: SettleSpans | None,
+        on_settled: OnSettled,
         retry_topic: str,
     ) -> None:
         self._state = state
@@ -107,7 +103,7 @@ class SubscriptionSettles:
         self._breaker = breaker
         self._cancels = cancels
         self._claims = claims
-        self._tracing = tracing
+        self._on_settled = on_settled
         self._whereabouts = Whereabouts(state, context, topics, retry_topic)
         self._handles: OrderedDict[LedgerKey, LedgerHandle] = OrderedDict()
 
@@ -213,9 +209,7 @@ class SubscriptionSettles:
 
         Repeated acks too: the sidecar that served them first may not have got the store's answer.
         """
-        if self._tracing is not None:
-            here = self._owned(call) is not None
-            self._tracing.settled(call.tokens, call.ops, reply, here=here)
+        self._on_settled(call.tokens, call.ops, reply)
         if call.texts:
             self._count_texts(call, reply)
         if self._claims.held:

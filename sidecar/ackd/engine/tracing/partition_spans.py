@@ -70,6 +70,7 @@ class Whole(Protocol):
     def holder(self, name: str) -> str: ...
     def named(self, identity: str) -> Origin | None: ...
     def now_ms(self) -> int: ...
+    def flushed(self, partition: Partition) -> None: ...
 
 
 # tidy: long-class attributes=13 -- what one pass over a reply needs at hand
@@ -301,12 +302,13 @@ class PartitionSpans:
     ) -> None:
         """A copy is durable in the retry or dead-letter topic; the ledger does not know it yet."""
         entry = self._partition.ledger.entry(offset)
-        if self._lives is None or entry is None:
+        if entry is None:
             return
         reason = self._partition.copies.reason(offset)
         more = f",{text('ackd.copy.topic', topic)},{text('ackd.reason', reason)}"
         facts = max(entry.attempt, 1), generation, now_ms * 1000, now_ms
-        self._tell(event, self._lives, offset, facts, entry, more)
+        lives = self.lives(self._partition.epoch)
+        self._tell(event, lives, offset, facts, entry, more)
 
     def committed(self, offset: int, end: int) -> None:
         """The broker has the progress; written at most every `COMMIT_MS`. `end` -1: not known."""
@@ -388,9 +390,9 @@ class PartitionSpans:
 
     # --- leases that nobody settled
 
-    def expired(self, found: Iterable[Sequence[int]], now_ms: int) -> None:
+    def expired(self, found: Iterable[Sequence[int]]) -> None:
         """The ledger found lapsed leases (`take_lapsed`)."""
-        entries = self._partition.ledger.entries
+        entries, now_ms = self._partition.ledger.entries, self._tracing.now_ms()
         for offset in [each for group in found for each in group]:
             entry = entries.get(offset)
             if entry is not None:
@@ -420,6 +422,7 @@ class PartitionSpans:
                 self._tell_commit()
         if self._partition.closed:
             self._traces.collected(self)
+            self._tracing.flushed(self._partition)
 
 
 _NOTHING = OpResult(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)

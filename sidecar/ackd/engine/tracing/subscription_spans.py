@@ -5,7 +5,7 @@ Nothing of this exists when traces are off. docs/operate/traces.md explains the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ackd.core.ids import LedgerKey
@@ -20,6 +20,7 @@ from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.partition.copy_headers import RetryCopy
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.tracing.partition_spans import PartitionSpans
+from ackd.engine.tracing.untraced import Untraced
 from ackd.ports import Clock
 from ackd.telemetry.caller import CALLER
 from ackd.telemetry.spans import MASK_56, MessageSpans, SpanEvent, SpanPlace, number, text, truth
@@ -46,8 +47,10 @@ class _Unplaced(NamedTuple):
     until_ms: int
 
 
-class SubscriptionSpans:
+class SubscriptionSpans(Untraced):
     """Makes the spans of one subscription's messages, and names the places that they belong to."""
+
+    on = True
 
     def __init__(
         self,
@@ -64,15 +67,51 @@ class SubscriptionSpans:
         self._topics = topics
         self._retry_topic = retry_topic
         self.traces = traces
+        self._spans: dict[Partition, PartitionSpans] = {}
         self._lives: dict[tuple[bytes, int, int], MessageSpans] = {}
         self._holders: dict[str, str] = {}
         self._unplaced: list[_Unplaced] = []
         traces.collect(self, self._place_again)
 
+    # --- what is told of owned partitions
+
+    def taken(self, partition: Partition, took_ms: int) -> None:
+        lives = self.lives(partition.copies.origin(0), partition.epoch)
+        start_us = self._clock.wall_ms() * 1000 - took_ms * 1000
+        self.traces.own("takeover", lives.attributes, start_us=start_us, of=lives.place.topic)
+
+    def of(self, partition: Partition) -> PartitionSpans:
+        """The spans of one partition's messages."""
+        known = self._spans.get(partition)
+        if known is None:
+            known = self._spans[partition] = PartitionSpans(partition, self)
+        return known
+
+    def flushed(self, partition: Partition) -> None:
+        """The spans of a partition that this sidecar has let go have left."""
+        self._spans.pop(partition, None)
+
     def on_reply(self, partition: Partition, call: RecordCall, reply: RecordReply) -> None:
-        """The store decided a call of an owned partition; its ledger has not applied it yet."""
-        if partition.tracing is not None:
-            partition.tracing.on_reply(call, reply)
+        self.of(partition).on_reply(call, reply)
+
+    def expired(self, partition: Partition, found: Iterable[Sequence[int]]) -> None:
+        self.of(partition).expired(found)
+
+    def copied(
+        self,
+        event: SpanEvent,
+        topic: str,
+        partition: Partition,
+        offset: int,
+        generation: int,
+        now_ms: int,
+    ) -> None:
+        self.of(partition).copied(event, offset, generation, topic, now_ms)
+
+    def committed(self, partition: Partition, offset: int) -> None:
+        self.of(partition).committed(offset, partition.end)
+
+    # --- what partitions share
 
     def lives(self, origin: Origin, epoch: int) -> MessageSpans:
         """Spans of the messages of one partition; made once."""
@@ -122,17 +161,9 @@ class SubscriptionSpans:
     def now_ms(self) -> int:
         return self._clock.monotonic_ms()
 
-    def taken(self, partition: Partition, took_ms: int) -> None:
-        """This sidecar took a partition and may deliver from now on; `took_ms`: how long that
-        took.
-        """
-        partition.trace(PartitionSpans(partition, self))
-        lives = self.lives(partition.copies.origin(0), partition.epoch)
-        start_us = self._clock.wall_ms() * 1000 - took_ms * 1000
-        self.traces.own("takeover", lives.attributes, start_us=start_us, of=lives.place.topic)
+    # --- what operators do
 
     def sought(self, key: LedgerKey, topic: str, epoch: int, offset: int) -> None:
-        """A seek reset a partition: its messages start another life from here on."""
         origin = Origin(key.cluster, key.topic_id, topic, key.partition, 0)
         lives = self.lives(origin, epoch)
         # A sidecar that goes on with the operation after a kill reports it again.
@@ -144,7 +175,6 @@ class SubscriptionSpans:
         )
 
     def changed(self, before: Live, after: Live) -> None:
-        """Live settings that this sidecar wrote, for the request that it serves."""
         names = [
             name
             for name in Live.__struct_fields__
@@ -164,7 +194,6 @@ class SubscriptionSpans:
         self.traces.own("config", more, of=self._state.name, caller=CALLER.get())
 
     def redriven(self, letters: Sequence[tuple[RetryCopy, str]], now_ms: int) -> None:
-        """Dead letters that a redrive published, each with the id that it had as a dead letter."""
         for retry_copy, dead in letters:
             origin = retry_copy.origin
             lives = self.lives(origin, retry_copy.reset_epoch)
@@ -174,14 +203,12 @@ class SubscriptionSpans:
 
     # --- leases of others
 
-    def settled(
-        self, tokens: Sequence[Token], ops: Sequence[Settle], reply: RecordReply, *, here: bool
-    ) -> None:
-        """Settles of one partition that this sidecar served. `here`: it owns that partition."""
+    def settled(self, tokens: Sequence[Token], ops: Sequence[Settle], reply: RecordReply) -> None:
         for token, op, result in zip(tokens, ops, reply.results, strict=True):
             if result.outcome is Outcome.LOST:
                 self._late(token, op, result.attempt)
-        if not here:
+        owned = self._partitions.by_ledger
+        if (tokens[0].topic_id, tokens[0].partition) not in owned:
             self._not_owned(tokens[0], ops, reply)
 
     def _not_owned(self, token: Token, ops: Sequence[Settle], reply: RecordReply) -> None:
@@ -222,7 +249,7 @@ class SubscriptionSpans:
             self.traces.drop(event)
 
     def close(self) -> None:
-        """The subscription stops: settles whose topic is still unknown count as dropped."""
+        """Settles whose topic is still unknown count as dropped."""
         self._place_again()
         for each in self._unplaced:
             self._drop(each)

@@ -50,8 +50,8 @@ class Scene:
         self.world = world
         bodies, _ = copies(world)
         topic = retry_topic(world.broker, NAME, world.state.settings)
-        self.back = Copier(world.state, world.context, RETRY, topic, bodies)
-        self.dead = Copier(world.state, world.context, DEAD, topic, bodies)
+        self.back = Copier(world.state, world.context, RETRY, topic, bodies, lambda *_: None)
+        self.dead = Copier(world.state, world.context, DEAD, topic, bodies, lambda *_: None)
         self.held_ends = StableOffsetLag(world.clock)
         self.inspector = Inspector(
             world.state,

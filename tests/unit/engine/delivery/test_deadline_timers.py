@@ -53,7 +53,7 @@ async def scene(world: World) -> AsyncIterator[Scene]:
         world.membership,
         dispatcher,
         pressure,
-        expired.append,
+        lambda _partition, _found, counts: expired.append(counts),
         bodies,
         claims,
     )

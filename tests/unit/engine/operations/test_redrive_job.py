@@ -62,7 +62,7 @@ class Scene(OperationStage):
             world.context,
             self.marks,
             self.retry_topic,
-            None,
+            lambda *_: None,
             self.keep_right,
             self.document,
         )

@@ -88,7 +88,7 @@ class Scene(OperationStage):
             self.control,
             self.records,
             RETRY_TOPIC,
-            None,
+            lambda *_: None,
             self.keep_right,
             self.document,
         )

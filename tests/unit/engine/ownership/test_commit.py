@@ -32,7 +32,7 @@ async def acked(world: World, number: int, count: int, *more: int) -> Partition:
 
 
 def committer(world: World) -> Committer:
-    return Committer(world.state, world.context, world.partitions)
+    return Committer(world.state, world.context, world.partitions, lambda *_: None)
 
 
 async def test_the_confirmed_position_goes_with_the_ranges_above_it(world: World) -> None:

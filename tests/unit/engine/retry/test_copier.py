@@ -85,8 +85,8 @@ class Scene:
             retry_topic(self.broker, NAME, settings),
             dead_letter_topic(self.broker, NAME, settings),
         )
-        self.back = Copier(state, context, RETRY, back, bodies)
-        self.dead = Copier(state, context, DEAD, dead, bodies)
+        self.back = Copier(state, context, RETRY, back, bodies, lambda *_: None)
+        self.dead = Copier(state, context, DEAD, dead, bodies, lambda *_: None)
         self.tasks = Tasks("copies")
         self.partition: Partition
 

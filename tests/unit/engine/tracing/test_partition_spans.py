@@ -11,7 +11,7 @@ from ackd.core.record.transitions import Verb
 from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_headers
 from ackd.engine.partition.ordering import position_of
 from ackd.engine.partition.partition import Partition, Policy
-from ackd.engine.tracing.partition_spans import COMMIT_MS, LAPSED_MS, PartitionSpans
+from ackd.engine.tracing.partition_spans import COMMIT_MS, LAPSED_MS
 from ackd.ports import Record
 from ackd.telemetry.spans import SpanEvent
 from tests.unit.engine.retry_stage import RETRY_ID, RETRY_TOPIC
@@ -38,12 +38,6 @@ async def does(stage: SpanStage, partition: Partition, *ops: Op, here: bool = Tr
     await world.flusher.submit(handle, ops, NO_TEXTS)
     if not here:
         await partition.flush()
-
-
-def spans_of(partition: Partition) -> PartitionSpans:
-    spans = partition.tracing
-    assert isinstance(spans, PartitionSpans)
-    return spans
 
 
 # --- one span for what became of a lease
@@ -137,7 +131,7 @@ async def test_a_message_that_is_given_up_says_why(world: World) -> None:
 async def lapses(stage: SpanStage, partition: Partition) -> None:
     """The owner notices that the lease of offset 0 has ended."""
     stage.world.clock.pass_ms(LEASE_MS + 1)
-    spans_of(partition).expired([[0]], stage.world.clock.monotonic_ms())
+    stage.spans.of(partition).expired([[0]])
 
 
 async def test_a_lapsed_lease_is_told_when_its_message_goes_on(world: World) -> None:
@@ -234,10 +228,8 @@ async def test_a_copy_is_told_as_the_message_that_it_stands_for(world: World) ->
     lives = stage.spans.lives(origin, 0)
     intake = copies.ledger.intake
     intake.fetched(intake.session, [Record(0, b"k", b"v", retry_copy_headers(retry_copy, ()), 1)])
-    spans_of(copies).copied(SpanEvent.DEAD_LETTER, 0, 3, "ackd.dead.work", 5_000)
-    assert stage.seen() == [], "before its first reply nothing is known of the partition"
     await copies.flush()
-    spans_of(copies).copied(SpanEvent.DEAD_LETTER, 0, 3, "ackd.dead.work", 5_000)
+    stage.spans.copied(SpanEvent.DEAD_LETTER, "ackd.dead.work", copies, 0, 3, 5_000)
     (span,) = stage.seen()
     assert (span["messaging.message.id"], span["ackd.copy.topic"]) == (origin.id, "ackd.dead.work")
     assert span["trace"] == f"{lives.trace(0):032x}"
@@ -250,7 +242,7 @@ async def test_a_copy_whose_message_nobody_knows_counts_as_dropped(world: World)
     intake = copies.ledger.intake
     intake.fetched(intake.session, [Record(0, b"k", b"v", (), 1)])
     await copies.flush()
-    spans_of(copies).copied(SpanEvent.DEAD_LETTER, 0, 3, "ackd.dead.work", 5_000)
+    stage.spans.copied(SpanEvent.DEAD_LETTER, "ackd.dead.work", copies, 0, 3, 5_000)
     assert stage.seen() == []
     assert stage.dropped(SpanEvent.DEAD_LETTER) == 1
 
@@ -262,7 +254,7 @@ async def test_commits_are_told_now_and_then_and_the_last_one_always(world: Worl
     stage = SpanStage(world)
     partition = await stage.owns(0)
     await partition.flush()
-    spans = spans_of(partition)
+    spans = stage.spans.of(partition)
     spans.committed(3, 10)
     (commit,) = stage.seen()
     assert (commit["ackd.commit.offset"], commit["ackd.commit.lag"]) == (3, 7)
@@ -277,12 +269,26 @@ async def test_commits_are_told_now_and_then_and_the_last_one_always(world: Worl
     (commit,) = stage.seen()
     assert (commit["ackd.commit.offset"], commit["ackd.commit.lag"]) == (6, 0)
     assert not stage.collects(spans), "it is let go"
+    assert stage.spans.of(partition) is not spans
+
+
+async def test_a_copy_that_is_stored_after_its_partition_was_let_go_is_told(world: World) -> None:
+    stage = SpanStage(world)
+    partition = await stage.owns(0)
+    await world.leases(partition)
+    before = stage.spans.of(partition)
+    partition.closed = True
+    stage.seen()
+    assert not stage.collects(before)
+    stage.spans.copied(SpanEvent.SEND_BACK, RETRY_TOPIC, partition, 0, 3, 5_000)
+    (span,) = stage.seen()
+    assert (span["messaging.message.id"], span["ackd.copy.topic"]) == ("orders/0/0", RETRY_TOPIC)
 
 
 async def test_after_a_reset_a_message_begins_another_life(world: World) -> None:
     stage = SpanStage(world)
     partition = await stage.owns(0)
-    spans = spans_of(partition)
+    spans = stage.spans.of(partition)
     before, after = spans.lives(0), spans.lives(1)
     assert before.trace(0) != after.trace(0)
     assert spans.lives(1) is after
