@@ -121,6 +121,9 @@ class KafkaBroker:
     async def topic_settings(self, topic: str) -> Mapping[str, str]:
         return await operator.topic_settings(self._admin, topic, self._timeout_s)
 
+    async def take_messages_of(self, topic: str, bytes_max: int) -> None:
+        await operator.take_messages_of(self._admin, topic, bytes_max, self._timeout_s)
+
     def dead_letter_topic(self, group: str) -> str:
         return own_topics.dead_letter_topic(group)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import ConfigResource
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
@@ -76,3 +76,19 @@ async def topic_settings(admin: AdminQuestions, topic: str, timeout_s: float) ->
         return {name: str(entry.value) for name, entry in found.items()}
 
     return await admin.asked(f"settings of {topic}", ask)
+
+
+async def take_messages_of(
+    admin: AdminQuestions, topic: str, bytes_max: int, timeout_s: float
+) -> None:
+    """Set the topic's `max.message.bytes`, and nothing else of it. Raises BrokerError."""
+    entry = ConfigEntry(
+        "max.message.bytes", str(bytes_max), incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource("topic", topic, incremental_configs=[entry])
+
+    async def ask() -> None:
+        asked = admin.client.incremental_alter_configs([resource], request_timeout=timeout_s)
+        await settled(asked[resource])
+
+    await admin.asked(f"max.message.bytes of {topic}", ask)

@@ -44,7 +44,7 @@ from ackd.ports.events import (
     Revoked,
     TopicReplaced,
 )
-from ackd.ports.operator import Groups, TopicLook
+from ackd.ports.operator import Groups, TopicLook, TopicSizes
 from ackd.ports.outbox import DedupKeys, Outboxes
 from ackd.ports.peers import PeerLink, PeerNetwork, PeerUser
 from ackd.ports.store import Member, Members, Store
@@ -98,4 +98,5 @@ __all__ = [
     "TopicInfo",
     "TopicLook",
     "TopicReplaced",
+    "TopicSizes",
 ]

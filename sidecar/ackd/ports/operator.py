@@ -32,3 +32,11 @@ class TopicLook(Protocol):
         """Return the settings in effect, by Kafka's names; empty if the topic does not exist.
         Settings that this kind of broker lacks are left out. Raises BrokerError.
         """
+
+
+@runtime_checkable
+class TopicSizes(Protocol):
+    """Lets a topic take longer messages."""
+
+    async def take_messages_of(self, topic: str, bytes_max: int) -> None:
+        """Set the largest message that the topic takes. Raises BrokerError."""

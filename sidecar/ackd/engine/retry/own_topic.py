@@ -14,7 +14,7 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.retry import own_settings
 from ackd.errors import BrokerError
-from ackd.ports import Broker, Condition, TopicLook
+from ackd.ports import Broker, Condition, TopicLook, TopicSizes
 from ackd.ports.own_topics import OWN_PREFIX
 
 LOG = logging.getLogger("ackd.engine")
@@ -79,7 +79,27 @@ class OwnTopic:
         if refusal:
             raise BrokerError(refusal)
         size = await self._message_bytes()
-        self.warnings = own_settings.warnings(self.name, actual, waits_ms, size)
+        widened = await self._widened(actual, size)
+        self.warnings = own_settings.warnings(self.name, {**actual, **widened}, waits_ms, size)
+
+    async def _widened(self, actual: Mapping[str, str], size: int) -> Mapping[str, str]:
+        """Let the topic take copies of messages of `size` bytes: an origin topic may have been made
+        after it, or changed. Returns what was changed. A topic that the settings name is somebody
+        else's, and left as it is.
+        """
+        broker, wanted = self._broker, size + own_settings.ADDED_BYTES
+        there = int(actual.get(own_settings.SIZE, 0))
+        if not (size and 0 < there < wanted):
+            return {}
+        if not _short(self.name).startswith(OWN_PREFIX) or not isinstance(broker, TopicSizes):
+            return {}
+        try:
+            await broker.take_messages_of(self.name, wanted)
+        except BrokerError as error:
+            LOG.info("%s can't be changed: %s", self.name, error.detail)
+            return {}
+        LOG.info("%s takes messages of %d bytes now, as its topics do", self.name, size)
+        return {own_settings.SIZE: str(wanted)}
 
     async def _message_bytes(self) -> int:
         """The largest message that an origin topic takes; 0 if not known."""

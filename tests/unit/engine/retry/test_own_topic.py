@@ -24,7 +24,7 @@ RETRY = f"ackd.retry.{NAME}"
 
 
 class LookingBroker(TestBroker):
-    """Also implements `ackd.ports.TopicLook`, and has topics that may be gone."""
+    """Also implements `ackd.ports.TopicLook` and `TopicSizes`, and has topics that may be gone."""
 
     def __init__(self, consumer: TestConsumer, **topics: dict[str, str]) -> None:
         super().__init__(consumer)
@@ -41,6 +41,11 @@ class LookingBroker(TestBroker):
             raise BrokerError("no rights")
         await super().ensure_topic(topic, settings)
         self.topics.setdefault(topic, dict(settings))
+
+    async def take_messages_of(self, topic: str, bytes_max: int) -> None:
+        if self.away:
+            raise BrokerError("no rights")
+        self.topics[topic] = {**self.topics[topic], "max.message.bytes": str(bytes_max)}
 
     async def partitions(self, topic: str) -> int | None:
         return 3 if topic in self.topics else None
@@ -92,6 +97,37 @@ async def test_after_a_copy_that_could_not_be_stored_it_is_looked_at_again(
     topic.doubt()
     with pytest.raises(BrokerError):
         await topic.ensure()
+
+
+async def test_it_grows_with_a_topic_that_is_made_or_changed_after_it(
+    broker: LookingBroker,
+) -> None:
+    """Else the first long message that is stuck could never be copied."""
+    size = "max.message.bytes"
+    broker.topics[RETRY] = {size: "1000"}
+    topic = OwnTopic(broker, RETRY, {}, ["late"])
+    await topic.look()
+    assert (broker.topics[RETRY][size], topic.warnings) == ("1000", [])
+    for bytes_max in (5_000, 7_000, 6_000):
+        broker.topics["late"] = {size: str(bytes_max)}
+        await topic.look()
+        assert topic.warnings == []
+    assert broker.topics[RETRY] == {size: str(7_000 + ADDED_BYTES)}, "it never shrinks"
+
+
+async def test_one_that_can_not_grow_is_told(broker: LookingBroker) -> None:
+    """For want of rights, or as it is somebody else's: a name that the settings gave."""
+    size = "max.message.bytes"
+    broker.topics |= {RETRY: {size: "1000"}, "their-letters": {size: "1000"}}
+    theirs = OwnTopic(broker, "their-letters", {}, [TOPIC])
+    await theirs.look()
+    broker.away = True
+    ours = OwnTopic(broker, RETRY, {}, [TOPIC])
+    await ours.look()
+    for topic in (theirs, ours):
+        assert broker.topics[topic.name] == {size: "1000"}
+        [warning] = topic.warnings
+        assert size in warning
 
 
 async def test_a_broker_that_tells_no_settings_is_believed(world: World) -> None:
