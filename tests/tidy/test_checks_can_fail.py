@@ -86,6 +86,18 @@ def many_attributes(count: int, method: str = "__init__", lifted: str = "") -> s
     return f'"""."""\n{reason}class A:\n    def {method}(self) -> None:\n{sets}'
 
 
+READ = "@property\n    def f{0}(self): ..."
+CACHED = "@cache\n    def f{0}(self): ..."
+WRITTEN = READ + "\n    @f{0}.setter\n    def f{0}(self, x): ..."
+
+
+def many_methods(count: int, how: str = "def f{}(self): ...", lifted: str = "") -> str:
+    """A class with so many methods."""
+    methods = "".join(f"    {how.format(number)}\n" for number in range(count))
+    reason = f"# tidy: long-class {lifted}\n" if lifted else ""
+    return f'"""."""\n{reason}class A:\n{methods}'
+
+
 def many_fields(count: int, method: str, lifted: str = "") -> str:
     """A class that declares so many, and a method."""
     fields = "".join(f"    a{number}: int\n" for number in range(count))
@@ -213,6 +225,18 @@ PLANTED: list[tuple[Check, str, str]] = [
     (checks.class_size, "sidecar/ackd/core/a.py", many_attributes(13, lifted="-- a table")),
     (checks.class_size, "sidecar/ackd/core/a.py", many_attributes(14, lifted="attributes=13 -- a")),
     (checks.class_size, "sidecar/ackd/core/a.py", many_attributes(12, lifted="attributes=13 -- a")),
+    (checks.class_size, "sidecar/ackd/core/a.py", many_methods(21)),
+    (
+        checks.class_size,
+        "sidecar/ackd/core/a.py",
+        many_methods(21, READ),
+    ),
+    (
+        checks.class_size,
+        "sidecar/ackd/core/a.py",
+        many_methods(21, CACHED),
+    ),
+    (checks.class_size, "sidecar/ackd/core/a.py", many_methods(20, lifted="methods=21 -- a")),
     (checks.class_size, "sidecar/ackd/core/a.py", many_fields(13, "    def f(self) -> None: ...")),
     *(
         (inheritance, "sidecar/ackd/core/a.py", f'"""."""\n{text}')
@@ -348,6 +372,9 @@ def test_a_class_may_have_what_its_reason_names(tmp_path: Path) -> None:
         many_fields(13, method, "attributes=13 -- a table"),
         many_fields(40, f"    @property\n{method}"),
         many_fields(40, "    b: ClassVar[int] = 1"),
+        many_methods(20, READ),
+        many_methods(20, WRITTEN),
+        many_methods(21, READ, "methods=21 -- a port"),
         many_fields(12, "    b: ClassVar[int] = 1\n" + method),
     ):
         house = build(tmp_path, ("sidecar/ackd/core/a.py", text))

@@ -387,7 +387,8 @@ class Subscription:
     def inherit(self, before: Subscription) -> None:
         """Take over what this process remembers of the subscription's previous run."""
         self.control.inherit(before.control)
-        self.membership.go_on(before.membership)
+        # What it served is still to be replayed if the store has failed over since (R10).
+        self.membership.replayed(before.membership.replayed_run)
         if self.sharing is not None and before.sharing is not None:
             self.sharing.inherit(before.sharing)
 

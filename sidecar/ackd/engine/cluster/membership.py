@@ -111,12 +111,6 @@ class Membership:
         self._confirmed_ms = 0
         self._received_ms = 0
 
-    def go_on(self, before: Membership) -> None:
-        """Go on for a subscription of this process that had to be built again: what it served is
-        still to be replayed if the store has failed over since.
-        """
-        self.replayed_run = before.replayed_run
-
     # --- kept true by the heartbeat
 
     def keep_until(self, until_ms: int) -> None:

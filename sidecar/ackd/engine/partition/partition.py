@@ -105,7 +105,7 @@ class Policy(NamedTuple):
     unordered: bool = False
 
 
-# tidy: long-class lines=451 methods=26 attributes=27 -- ledger, record and bodies of one meet here
+# tidy: long-class lines=445 methods=28 attributes=26 -- ledger, record and bodies of one meet here
 class Partition:
     """Listens to every reply about its record; never raises into the flusher."""
 

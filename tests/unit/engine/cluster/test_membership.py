@@ -158,7 +158,7 @@ async def test_r10_a_subscription_that_is_built_again_replays_what_its_process_s
     assert not member.replaying()
     world.store.runs_as = "run-2"
     again = Membership(world.state, world.context, MemberNote())
-    again.go_on(member)
+    again.replayed(member.replayed_run)
     again.registered(5, [])
     assert again.replaying()
     again.replayed_run = "run-2"
