@@ -581,7 +581,7 @@ def _offer(of: Subscription, by_name: PartsByName, look: LeaseLook) -> None:
         by_name.lags[name], by_name.inspectors[name], of.membership, questions
     )
     by_name.readiness[name] = SubscriptionReadiness(
-        state, partitions, of.membership, drift, of.control, increase, of.retry_topic
+        state, context.clock, partitions, of.membership, drift, of.control, increase, of.retry_topic
     )
     by_name.gauges[name] = SubscriptionGauges(
         state,

@@ -13,10 +13,14 @@ from ackd.engine.control.control import Control
 from ackd.engine.ownership.partition_increase import PartitionIncrease
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.retry.own_topic import RetryTopic
-from ackd.ports import Broker, Store
+from ackd.ports import Broker, Clock, Store
 
 NAMED_MAX = 3
 """Sidecars that can't be reached, in one line."""
+GROUP_MS = 300_000
+"""So long a group may take to assign: it waits for its slowest member (Kafka: 5 minutes). A sidecar
+that owns nothing after that is one more than there are partitions.
+"""
 
 
 class SubscriptionReadiness:
@@ -25,6 +29,7 @@ class SubscriptionReadiness:
     def __init__(
         self,
         state: SubscriptionState,
+        clock: Clock,
         partitions: OwnedPartitions,
         membership: Membership,
         drift: SettingsDrift,
@@ -33,6 +38,8 @@ class SubscriptionReadiness:
         retry_topic: RetryTopic,
     ) -> None:
         self._state = state
+        self._clock = clock
+        self._began_ms = clock.monotonic_ms()
         self._partitions = partitions
         self._membership = membership
         self._drift = drift
@@ -48,6 +55,7 @@ class SubscriptionReadiness:
         warnings = [t.detail for t in state.conditions.values() if t.warning]
         details = [*wrong, *warnings, self._drift.warning(), self._retry_topic.warning]
         details.append(self._increase.words(list(self._partitions.assigned)))
+        details.append("" if wrong else self._group_words())
         if self._membership.replaying():
             details.append("acks are being repeated to another run of the store")
         return Reason(
@@ -74,6 +82,22 @@ class SubscriptionReadiness:
         elif any(not partition.grantable for partition in partitions.owned.values()):
             wrong.append("a record is being read again")
         return wrong
+
+    def _group_words(self) -> str:
+        """What the group has yet to do. Nothing waits for it but commits to the broker: any sidecar
+        settles, and owners give messages to all applications.
+        """
+        owned, assigned = self._partitions.owned, self._partitions.assigned
+        early = sum(tp not in assigned for tp in owned)
+        if early:
+            return (
+                f"waiting for the group: it has not assigned {early} of the {len(owned)} "
+                "partitions owned here yet; their progress is in the store and is committed then"
+            )
+        waited_ms = self._clock.monotonic_ms() - self._began_ms
+        if owned or self._state.health.assigned_once or waited_ms >= GROUP_MS:
+            return ""
+        return "waiting for the group: it has assigned no partition to this sidecar yet"
 
     def _stands_by(self) -> bool:
         """The group assigned no partition to this sidecar and others own them all. The broker does

@@ -11,7 +11,7 @@ import pytest
 from ackd.api.messages import Reason
 from ackd.core.ids import TopicPartition
 from ackd.engine.control.control import Control
-from ackd.engine.control.readiness import SubscriptionReadiness, readiness
+from ackd.engine.control.readiness import GROUP_MS, SubscriptionReadiness, readiness
 from ackd.engine.ownership.partition_increase import PartitionIncrease
 from ackd.engine.retry.own_topic import RetryTopic
 from ackd.ports import Condition, Member
@@ -34,6 +34,7 @@ class Parts:
     """What readiness reads of a subscription; it stands for `Control` and `RetryTopic` too."""
 
     state: Any
+    clock: Any
     partitions: Any
     membership: Any
     increase: Growth = field(default_factory=Growth)
@@ -44,17 +45,24 @@ class Parts:
         membership, increase = self.membership, cast("PartitionIncrease", self.increase)
         control, topic = cast("Control", self), cast("RetryTopic", self)
         return SubscriptionReadiness(
-            self.state, self.partitions, membership, membership.drift, control, increase, topic
+            self.state,
+            self.clock,
+            self.partitions,
+            membership,
+            membership.drift,
+            control,
+            increase,
+            topic,
         )
 
 
 @pytest.fixture
 async def parts(world: World) -> Parts:
     """A subscription that works, with one partition."""
-    parts = Parts(world.state, world.partitions, world.membership)
+    parts = Parts(world.state, world.clock, world.partitions, world.membership)
     world.membership.registered(1, [])
     world.state.health.joined = True
-    await world.owns(0)
+    world.partitions.assigned[(await world.owns(0)).tp] = None
     return parts
 
 
@@ -121,7 +129,9 @@ async def test_a_subscription_that_has_not_begun(world: World, parts: Parts) -> 
     health.joined, health.detail = False, "no such topic"
     assert of(world, parts) == (False, "not joined yet; no such topic")
     health.joined = True
-    world.partitions.remove(world.partitions.all()[0])
+    partition = world.partitions.all()[0]
+    world.partitions.remove(partition)
+    world.partitions.unassign(partition.tp)
     assert of(world, parts) == (False, "no answer from the group yet; no such topic")
 
 
@@ -129,12 +139,36 @@ async def test_a_subscription_that_has_not_begun(world: World, parts: Parts) -> 
 async def test_without_a_partition_it_may_be_ready_all_the_same(
     world: World, parts: Parts, how: str
 ) -> None:
-    world.partitions.remove(world.partitions.all()[0])
+    partition = world.partitions.all()[0]
+    world.partitions.remove(partition)
+    world.partitions.unassign(partition.tp)
     if how == "assigned":
         world.state.health.assigned_once = True
     else:
         other = Member("pod-2", 1, 0, "", ("a",), "")
         world.membership.view.alive = [other]
+        reading = parts.reading()
+        found = reading.reason()
+        assert found.ok, "its application gets messages of the others and settles them"
+        assert found.detail == (
+            "waiting for the group: it has assigned no partition to this sidecar yet"
+        )
+        world.clock.pass_ms(GROUP_MS)
+        assert reading.reason().detail == "", "there are fewer partitions than sidecars"
+        world.state.health.assigned_once = True
+    assert of(world, parts) == (True, "")
+
+
+async def test_partitions_that_the_group_has_not_assigned_yet(world: World, parts: Parts) -> None:
+    """After a kill, Kafka keeps the dead member's partitions for 45 s; successors serve at once."""
+    partition = await world.owns(1)
+    ok, said = of(world, parts)
+    assert ok
+    assert said == (
+        "waiting for the group: it has not assigned 1 of the 2 partitions owned here yet; "
+        "their progress is in the store and is committed then"
+    )
+    world.partitions.assigned[partition.tp] = None
     assert of(world, parts) == (True, "")
 
 
