@@ -105,6 +105,12 @@ class NotInFlightError(NotFoundError):
     type = "not-in-flight"
 
 
+class UnknownMessageError(NotFoundError):
+    """The subscription has no message with this id."""
+
+    type = "unknown-message"
+
+
 class UnknownOperationError(NotFoundError):
     """No operation has this id, or its result is gone."""
 

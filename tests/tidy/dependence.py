@@ -53,6 +53,7 @@ ENGINE_PARTS: dict[str, tuple[str, ...]] = {
         "ackd.engine.partition",
         "ackd.engine.cluster",
         "ackd.engine.retry",
+        "ackd.engine.settlement.whereabouts",
         "ackd.engine.ownership",
         "ackd.engine.delivery",
     ),

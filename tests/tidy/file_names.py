@@ -22,6 +22,7 @@ CONCEPTS: dict[str, str] = {
     "lag": "progress of a subscription's partitions: `ackd lag`, and what it shows",
     "member": "one member of a broker's group; an adapter has one where the client lacks it",
     "message": "a message as a broker keeps it, and the way there from ackd's",
+    "messages": "messages as front ends and operators see them: values, routes, `ackd messages`",
     "names": "names of topics at a broker, and patterns of them",
     "openapi": "the OpenAPI document: what makes it, and the command that prints it",
     "operations": "what is carried out on request: by a record, or by sidecars (`ackd operations`)",

@@ -12,6 +12,7 @@ from typing import Protocol
 from ackd.api.control import Cancel, CancelTo, Pause, Scope
 from ackd.api.dead_letters import DeadLetterApi
 from ackd.api.outbox import OutboxApi
+from ackd.api.past_deliveries import PastDelivery
 from ackd.api.progress import ProgressApi
 from ackd.api.quotas import Quota
 from ackd.core.origin import Origin
@@ -218,6 +219,10 @@ class PartitionLag:
     oldest_age_ms: int | None
 
 
+STATES = ("ready", "leased", "retrying", "dead", "moving", "waiting_for_lease")
+"""What an unfinished message can be. Dead: until its dead letter is stored."""
+
+
 @dataclass(slots=True)
 class InFlight:
     """A message that was delivered and is not finished. `since_ms`: its first delivery, Unix time.
@@ -300,6 +305,47 @@ class GroupInFlight:
 
 
 @dataclass(slots=True)
+class GroupMessages:
+    """A page of the group's unfinished messages. `cursor` None: the last page. `missing` as in
+    `GroupLag`.
+    """
+
+    messages: list[InFlight]
+    cursor: str | None = None
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class MessageView:
+    """Where one message is, without its content.
+
+    `state`: one of `InFlight`, ready, redriving (its dead letter is on its way), or how it ended:
+    acked, dead, finished (without an answer: deleted by the broker, skipped by an operator, or
+    settled in a copy long ago). `owner`: the sidecar that grants its leases, empty if none does.
+    `since_ms`: its first delivery, Unix time. `copy`: its copy in the retry topic; `dead_letter`:
+    its dead letter, `letters_unread` if there was not time for all. `released_by`: what it waits
+    for. `history`: its deliveries, the oldest first. `missing` as in `GroupLag`.
+    """
+
+    id: str
+    state: str
+    attempt: int = 0
+    owner: str = ""
+    holder: str = ""
+    since_ms: int | None = None
+    deadline_ms: int | None = None
+    due_ms: int | None = None
+    error: str | None = None
+    first_error: str | None = None
+    released_by: str = ""
+    copy: str | None = None
+    dead_letter: str | None = None
+    letters_unread: bool = False
+    history: list[PastDelivery] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class GroupExplanation:
     """As `Explanation`, with the partitions and keys of the whole group; `elsewhere`: the limits at
     other sidecars that own partitions. `missing` as in `GroupLag`.
@@ -324,6 +370,16 @@ class GroupView(Protocol):
     ) -> GroupInFlight: ...
 
     async def explain(self, *, others: bool = True) -> GroupExplanation: ...
+
+    async def messages(
+        self, states: frozenset[str], cursor: str | None, limit: int, *, others: bool = True
+    ) -> GroupMessages:
+        """List unfinished messages in these states, those delivered first the longest ago first,
+        then those that were never delivered. Raises BadParameterError (cursor).
+        """
+
+    async def message(self, name: str, *, others: bool = True) -> MessageView:
+        """Say where the message with this id is. Raises UnknownMessageError."""
 
 
 class Unsettled(Protocol):

@@ -52,6 +52,11 @@ COMMANDS = (
         "ackd.cli.commands.inflight",
     ),
     Command(
+        "messages",
+        "unfinished messages of a subscription, or where one message is and what became of it",
+        "ackd.cli.commands.messages",
+    ),
+    Command(
         "explain",
         "why a subscription does not go on, and what will end that",
         "ackd.cli.commands.explain",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,16 +17,6 @@ from msgspec.structs import replace
 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import LedgerKey
-from ackd.core.ledger.effects import (
-    Claim,
-    CloseOriginRecord,
-    Effect,
-    LeaveKeyQueue,
-    Restore,
-    SendBack,
-    SendDead,
-    StoreForeignDelays,
-)
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.base.tasks import endless
@@ -39,6 +29,7 @@ from ackd.engine.control.delivery_limits import DeliveryLimits
 from ackd.engine.control.group_views import GroupViews
 from ackd.engine.control.inspect import Inspector
 from ackd.engine.control.lag import Lag
+from ackd.engine.control.message_lookup import MessageLookup
 from ackd.engine.control.partition_gauges import PartitionGauges
 from ackd.engine.control.readiness import SubscriptionReadiness
 from ackd.engine.control.stable_offset_lag import StableOffsetLag
@@ -67,10 +58,8 @@ from ackd.engine.ownership.commit import Committer
 from ackd.engine.ownership.hand_over import HANDOVER_MS
 from ackd.engine.ownership.ownership import AGAIN, Ownership, PartitionParts
 from ackd.engine.ownership.records import Records
-from ackd.engine.partition import foreign_delays
-from ackd.engine.partition.ordering import OriginRecordRef
 from ackd.engine.partition.owned import OwnedPartitions, Topics
-from ackd.engine.partition.partition import EffectHandler, Partition
+from ackd.engine.partition.partition import Partition
 from ackd.engine.parts_by_name import PartsByName
 from ackd.engine.peers.links import PeerLinks
 from ackd.engine.peers.sharing import PeerSharing
@@ -78,6 +67,7 @@ from ackd.engine.retry.body_spill import BodySpill
 from ackd.engine.retry.claims import CopyClaims
 from ackd.engine.retry.copier import DEAD, RETRY, Copier
 from ackd.engine.retry.copy_filter import OwnCopyFilter
+from ackd.engine.retry.effect_handlers import effect_handlers
 from ackd.engine.retry.key_queues import KeyQueues
 from ackd.engine.retry.own_topic import RetryTopic, dead_letter_topic
 from ackd.engine.settlement.notes import ProgressNotes
@@ -282,7 +272,9 @@ class Subscription:
                 Partition.apply,
                 self.claims.on_reply,
             ),
-            effects=_effects(self),
+            effects=effect_handlers(
+                self.send_back, self.dead_letters, self.claims, self.key_queues, self.bodies
+            ),
             performed=(self._finished_at_broker,) if self._broker_side_acks else (),
             ready=self.dispatcher.ready,
             due=self.timers.due,
@@ -508,26 +500,6 @@ def _note(note: MemberNote, peers: PeerParts | None) -> MemberNote:
     return note if peers is None else replace(note, peer=peers.links.address)
 
 
-def _effects(of: Subscription) -> Mapping[type[Effect], EffectHandler]:
-    """The handler of each effect of a ledger, except those that the partition handles
-    itself.
-    """
-
-    def leave_key_queue(partition: Partition, effect: LeaveKeyQueue) -> None:
-        if isinstance(effect.origin_record, OriginRecordRef):
-            of.key_queues.over(partition, effect.offset, effect.origin_record)
-
-    return {
-        SendBack: of.send_back.send,
-        SendDead: of.dead_letters.send,
-        Claim: lambda partition, effect: of.claims.claim(partition, effect.offset),
-        CloseOriginRecord: lambda partition, effect: of.claims.close(partition, effect.offset),
-        LeaveKeyQueue: leave_key_queue,
-        StoreForeignDelays: foreign_delays.write,
-        Restore: lambda partition, effect: of.bodies.restore(partition, effect.offset),
-    }
-
-
 def _offer(of: Subscription, by_name: PartsByName, look: LeaseLook) -> None:
     """Put the parts that others work with of a subscription into their tables."""
     name, state, context, partitions = of.name, of.state, of.context, of.partitions
@@ -564,22 +536,7 @@ def _offer(of: Subscription, by_name: PartsByName, look: LeaseLook) -> None:
     )
     by_name.controls[name] = of.control
     by_name.cancels[name] = of.cancels
-    by_name.inspectors[name] = Inspector(
-        state,
-        context,
-        partitions,
-        of.send_back,
-        of.dead_letters,
-        of.stable_offset_lag,
-        of.dedup,
-        limits,
-        of.retry_topic,
-    )
-    by_name.lags[name] = Lag(state, context, partitions, of.topics, of.membership)
-    questions = None if sharing is None else sharing.questions
-    by_name.groups[name] = GroupViews(
-        by_name.lags[name], by_name.inspectors[name], of.membership, questions
-    )
+    _offer_views(of, by_name, limits)
     by_name.readiness[name] = SubscriptionReadiness(
         state, context.clock, partitions, of.membership, drift, of.control, increase, of.retry_topic
     )
@@ -597,3 +554,32 @@ def _offer(of: Subscription, by_name: PartsByName, look: LeaseLook) -> None:
     by_name.partition_gauges[name] = PartitionGauges(
         state, context, partitions, of.stable_offset_lag
     )
+
+
+def _offer_views(of: Subscription, by_name: PartsByName, limits: DeliveryLimits) -> None:
+    """The same of the parts that show what there is."""
+    name, state, context, partitions = of.name, of.state, of.context, of.partitions
+    inspector = by_name.inspectors[name] = Inspector(
+        state,
+        context,
+        partitions,
+        of.send_back,
+        of.dead_letters,
+        of.stable_offset_lag,
+        of.dedup,
+        limits,
+        of.retry_topic,
+    )
+    lag = by_name.lags[name] = Lag(state, context, partitions, of.topics, of.membership)
+    lookup = MessageLookup(
+        state,
+        context,
+        of.topics,
+        partitions,
+        of.membership,
+        inspector,
+        of.retry_topic.topic.name,
+        by_name.dead_letters[name].find,
+    )
+    questions = None if of.sharing is None else of.sharing.questions
+    by_name.groups[name] = GroupViews(lag, inspector, of.membership, questions, lookup)

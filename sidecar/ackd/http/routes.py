@@ -12,8 +12,10 @@ from ackd.http.handlers import receive as consume
 from ackd.http.handlers.control import CONTROL
 from ackd.http.handlers.dead_letters import DEAD_ROUTES
 from ackd.http.handlers.long_operations import OPERATION_ROUTES
+from ackd.http.handlers.messages import MESSAGE_ROUTES
 from ackd.http.handlers.outbox import OUTBOX_ROUTES, PREFER
 from ackd.http.handlers.progress import PROGRESS_ROUTES
+from ackd.http.handlers.views import SCOPE
 from ackd.http.server.router import BOTH, PROBED, Content, Param, Route, RouteAnswer
 
 _TEXT: dict[str, object] = {"type": "string"}
@@ -43,13 +45,6 @@ def _whole(low: int, high: int) -> dict[str, object]:
     return {"type": "integer", "minimum": low, "maximum": high}
 
 
-_SCOPE = Param(
-    "scope",
-    "query",
-    "`group` (default): owners of other partitions are asked, and `missing` names those that give "
-    "no answer; `sidecar`: only what this one knows itself.",
-    {"type": "string", "enum": list(views.SCOPES)},
-)
 RECEIVE = Route(
     "POST",
     f"{_SUBSCRIPTION}/receive",
@@ -294,7 +289,7 @@ _VIEWS = (
         "look",
         (RouteAnswer(200, "The reasons.", (Content(JSON, GroupExplanation),)),),
         BOTH,
-        params=(_SCOPE,),
+        params=(SCOPE,),
         problems=(404, 503),
     ),
     Route(
@@ -306,7 +301,7 @@ _VIEWS = (
         "look",
         (RouteAnswer(200, "One entry per partition.", (Content(JSON, GroupLag),)),),
         BOTH,
-        params=(_SCOPE,),
+        params=(SCOPE,),
         problems=(404, 503),
     ),
     Route(
@@ -331,7 +326,7 @@ _VIEWS = (
                 "Most messages to list; default 100.",
                 _whole(1, views.IN_FLIGHT_MAX),
             ),
-            _SCOPE,
+            SCOPE,
         ),
         problems=(404, 503),
     ),
@@ -429,6 +424,6 @@ _HEALTH = (
 
 ROUTES: tuple[Route, ...] = (
     *(RECEIVE, STREAM, SETTLE, *_SINGLE, _LOOK, *_PUBLISH),
-    *(*OUTBOX_ROUTES, *_VIEWS, *CONTROL, *PROGRESS_ROUTES, *DEAD_ROUTES),
+    *(*OUTBOX_ROUTES, *_VIEWS, *MESSAGE_ROUTES, *CONTROL, *PROGRESS_ROUTES, *DEAD_ROUTES),
     *(*OPERATION_ROUTES, *_HEALTH),
 )

@@ -21,6 +21,8 @@ from tests.tidy.docs import shell_commands
 
 PAGE = REPO / "docs" / "operate" / "top.md"
 SHOWN = "v1.8_hRZLyxXkqFfDeL"
+OPERATION = "9f0c2c1d5e7a8b90"
+SUBSCRIPTION = "/v1/subscriptions/orders"
 
 
 def ackd(sidecar: Sidecar, *words: str, given: str = "") -> Done:
@@ -96,6 +98,8 @@ def test_nobody_there_is_exit_3(sidecar: Sidecar) -> None:
         ("cancel", "orders", "orders/0/1"),
         ("inflight", "orders"),
         ("explain", "orders"),
+        ("messages", "orders"),
+        ("operations",),
     ):
         done = ackd(sidecar, *words, "--url", f"http://127.0.0.1:{nobody}")
         assert (done.returncode, "Traceback" in done.stderr) == (3, False), done.stderr
@@ -125,6 +129,44 @@ def test_looking(sidecar: Sidecar) -> None:
     unknown = ackd(sidecar, "explain", "nothing")
     assert (unknown.returncode, unknown.stdout) == (2, "")
     assert ackd(sidecar, "lease", "ack", held).stdout == "acked\n"
+
+
+def test_messages_and_one_of_them(sidecar: Sidecar) -> None:
+    """What is unfinished, and one by its id: leased, failed, acked; without content."""
+    (held,) = lease(sidecar)
+    found = json.loads(_json(sidecar, "inflight"))["messages"]
+    name = max(found, key=lambda each: int(each["id"].rpartition("/")[2]))["id"]
+    shown = ackd(sidecar, "messages", "orders", "--state", "leased")
+    assert shown.returncode == 0, shown.stderr
+    [line] = [each for each in shown.stdout.splitlines() if each.split()[0] == name]
+    assert "leased   attempt" in line
+    assert name not in ackd(sidecar, "messages", "orders", "--state", "dead").stdout
+    listed = ackd(sidecar, "messages", "orders", "--max", "1", "--json").stdout.splitlines()
+    assert [json.loads(each)["state"] for each in listed] == [json.loads(listed[0])["state"]]
+    first = ackd(sidecar, "messages", "orders", name).stdout
+    assert first.startswith(f"{name}: leased, attempt 1\n  held by worker-7\n  lease ends "), first
+    assert "  waits for: an ack, or the end of its lease" in first
+    words = ("--delay", "50s", "--reason", "no luck")
+    assert ackd(sidecar, "lease", "retry", held, *words).returncode == 0
+    failed = ackd(sidecar, "messages", "orders", name).stdout
+    assert failed.startswith(f"{name}: retrying, attempt 1\n  delivered again "), failed
+    assert "  failed with: no luck\n" in failed
+    assert re.search(r"\n  attempt 1.*, retrying.*: no luck\n", failed), failed
+    status, answer = call(sidecar.port, "GET", f"/v1/subscriptions/orders/messages/{name}")
+    assert (status, answer["state"], answer["error"]) == (HTTPStatus.OK, "retrying", "no luck")
+    ackd(sidecar, "cancel", "orders", name, "--then", "ack")
+    over = ackd(sidecar, "messages", "orders", name, "--json")
+    assert json.loads(over.stdout)["state"] == "acked", over.stderr
+    for wrong in ("no-such-name", "orders/0/999999", "orders/77/0", "other/0/0"):
+        refused = ackd(sidecar, "messages", "orders", wrong)
+        assert (refused.returncode, refused.stdout) == (2, ""), refused.stderr
+        assert "Traceback" not in refused.stderr
+    base = "/v1/subscriptions/orders/messages"
+    for query in ("?state=lost", "?max=0", "?max=1001", "?cursor=x", "?scope=all", "?older=1"):
+        assert call(sidecar.admin_port, "GET", f"{base}{query}")[0] == 422, query
+    for path in ("orders/0/x", "orders/0/999999"):
+        status, problem = call(sidecar.admin_port, "GET", f"{base}/{path}")
+        assert status == HTTPStatus.NOT_FOUND, problem
 
 
 def in_flight(sidecar: Sidecar) -> str:
@@ -170,8 +212,12 @@ def test_commands_of_the_page(sidecar: Sidecar) -> None:
             continue
         if words.startswith("ackd lease"):
             words = words.replace(SHOWN, lease(sidecar)[0])
-        if words.startswith("ackd cancel"):
+        if "orders/3/2101" in words:
             words = words.replace("orders/3/2101", in_flight(sidecar))
+        if OPERATION in words:
+            redrive = f"{SUBSCRIPTION}/dead:redrive"
+            _, begun = call(sidecar.admin_port, "POST", redrive, b'{"max": 1}')
+            words = words.replace(OPERATION, begun["id"])
         done = ackd(sidecar, *shlex.split(words)[1:])
         assert done.returncode == 0, (words, done)
         ran += 1

@@ -243,6 +243,8 @@ def test_only_the_address_of_a_dead_letter_shows_content_on_the_admin_port(
 
     (letter,) = wait_until(listed, "the dead letter", timeout_s=60)
     values = {"subscription": "images", "dead": letter, "operation": "none", "problem": "bug"}
+    values |= {"topic": "images", "partition": dead["id"].split("/")[1]}
+    values |= {"offset": dead["id"].split("/")[2]}
     shown = []
     for route in ROUTES:
         if route.method != "GET" or "admin" not in route.ports:

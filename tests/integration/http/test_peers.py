@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
@@ -162,4 +163,51 @@ def test_the_owner_ends_while_a_receive_waits_there(
         return
     [message] = answer["messages"]
     assert (message["json"], message["attempt"]) == ("after", 1)
+    assert ack(other, message) == HTTPStatus.OK
+
+
+VIEWS = ("explain", "lag", "in-flight", "messages")
+ASKED_S = 2.0
+"""For how long a question waits for an owner."""
+
+
+def test_a_frozen_owner_is_named_and_holds_no_view_up(pair: tuple[Sidecar, Sidecar]) -> None:
+    """What the store and the broker know is told all the same: where a message is, with its holder;
+    dead letters; operations.
+    """
+    owner, other = pair
+    name = owners(other)["orders/0"]
+    assert publish(owner, "held") == HTTPStatus.CREATED
+    body = json.dumps({"max": 1, "wait_ms": 10_000, "lease_ms": 60_000}).encode()
+    status, answer = call(other.port, "POST", f"{BASE}/receive", body, Ackd_Worker="worker-7")
+    [message] = answer["messages"]
+    at = f"{BASE}/messages/{message['id']}"
+
+    def ask(path: str) -> tuple[float, int, Json]:
+        began = time.monotonic()
+        status, answer = call(other.admin_port, "GET", path)
+        return time.monotonic() - began, status, answer
+
+    wait_until(lambda: "worker-7" in ask(at)[2]["holder"], "the holder to be written")
+    wait_until(lambda: ask(at)[2]["history"], "the delivery to be written")
+    paths = [*(f"{BASE}/{view}" for view in VIEWS), at, f"{BASE}/dead", "/v1/operations"]
+    with ThreadPoolExecutor(len(paths)) as pool:
+        owner.process.freeze()
+        try:
+            answers = dict(zip(paths, pool.map(ask, paths), strict=True))
+        finally:
+            owner.process.thaw()
+    for path, (took_s, status, answer) in answers.items():
+        assert status == HTTPStatus.OK, (path, answer)
+        assert took_s < ASKED_S + 2, path
+        if path.rpartition("/")[2] not in ("dead", "operations"):
+            assert list(answer["missing"]) == [name], path
+            assert name in answer["missing"][name], path
+    found = answers[at][2]
+    # The other one may have taken the partition over meanwhile.
+    assert (found["state"], found["attempt"]) == ("leased", 1)
+    assert "worker-7" in found["holder"]
+    [row] = [each for each in answers[f"{BASE}/lag"][2]["partitions"] if each["topic"] == "orders"]
+    assert (row["owner"], row["watermark"]) == (name, -1)
+    wait_until(lambda: not ask(f"{BASE}/lag")[2]["missing"], "all to answer again")
     assert ack(other, message) == HTTPStatus.OK

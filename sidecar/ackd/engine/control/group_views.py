@@ -17,15 +17,21 @@ from ackd.api.messages import (
     GroupExplanation,
     GroupInFlight,
     GroupLag,
+    GroupMessages,
     InFlight,
+    MessageView,
     PartitionLag,
 )
+from ackd.core.ids import message_id, message_place
 from ackd.engine.cluster.membership import Membership
-from ackd.engine.control.inspect import KEYS_MAX, Inspector
+from ackd.engine.control.inspect import KEYS_MAX, Inspector, Listed, Place, SeenMessage
 from ackd.engine.control.lag import Lag
+from ackd.engine.control.message_lookup import Answers, MessageLookup
+from ackd.errors import BadParameterError
 
 ASK_MS = 2_000
 LAG, IN_FLIGHT, EXPLAIN = "lag", "in-flight", "explain"
+MESSAGES, MESSAGE = "messages", "message"
 """The kinds of questions."""
 NO_LINKS = "links between sidecars are off (`peers.on`)"
 _ENCODER = msgspec.msgpack.Encoder()
@@ -51,15 +57,19 @@ class GroupViews:
         inspector: Inspector,
         membership: Membership,
         questions: GroupQuestions | None,
+        lookup: MessageLookup,
     ) -> None:
         self._lag = lag
         self._inspector = inspector
         self._membership = membership
         self._questions = questions
+        self._lookup = lookup
         if questions is not None:
             questions.on(LAG, self._answer_lag)
             questions.on(IN_FLIGHT, self._answer_in_flight)
             questions.on(EXPLAIN, self._answer_explain)
+            questions.on(MESSAGES, self._answer_messages)
+            questions.on(MESSAGE, self._answer_message)
 
     async def lag(self, *, others: bool = True) -> GroupLag:
         rows = {(row.topic, row.partition): row for row in await self._lag.rows()}
@@ -94,6 +104,24 @@ class GroupViews:
         found.ordered = nlargest(KEYS_MAX, found.ordered, key=lambda each: each.waiting)
         return found
 
+    async def messages(
+        self, states: frozenset[str], cursor: str | None, limit: int, *, others: bool = True
+    ) -> GroupMessages:
+        after = None if cursor is None else read_cursor(cursor)
+        body = _ENCODER.encode((sorted(states), after, limit))
+        answers, missing = await self._ask(MESSAGES, body, list[Listed], others=others)
+        found = await self._inspector.listed(states, after, limit)
+        found += [each for listed in answers.values() for each in listed]
+        page = nsmallest(limit, found, key=lambda each: each.place)
+        next_page = write_cursor(page[-1].place) if len(page) == limit else None
+        return GroupMessages([each.view for each in page], next_page, missing)
+
+    async def message(self, name: str, *, others: bool = True) -> MessageView:
+        async def ask() -> Answers:
+            return await self._ask(MESSAGE, name.encode(), list[SeenMessage], others=others)
+
+        return await self._lookup.of(name, ask)
+
     async def _ask(
         self, kind: str, body: bytes, answer: type[_Answer], *, others: bool
     ) -> tuple[dict[str, _Answer], dict[str, str]]:
@@ -123,3 +151,26 @@ class GroupViews:
 
     async def _answer_explain(self, _: bytes) -> bytes:
         return _ENCODER.encode(await self._inspector.explain())
+
+    async def _answer_messages(self, body: bytes) -> bytes:
+        kinds = tuple[frozenset[str], Place | None, int]
+        states, after, limit = msgspec.msgpack.decode(body, type=kinds)
+        return _ENCODER.encode(await self._inspector.listed(states, after, limit))
+
+    async def _answer_message(self, body: bytes) -> bytes:
+        return _ENCODER.encode(await self._inspector.held(body.decode()))
+
+
+def write_cursor(place: Place) -> str:
+    """Write where the next page begins."""
+    return f"{place.first_s}/{message_id(*place[1:])}"
+
+
+def read_cursor(text: str) -> Place:
+    """Read what `write_cursor` wrote. Raises BadParameterError."""
+    first_s, _, name = text.partition("/")
+    try:
+        tp, offset = message_place(name)
+        return Place(int(first_s), *tp, offset)
+    except ValueError:
+        raise BadParameterError("cursor: not one of this list") from None

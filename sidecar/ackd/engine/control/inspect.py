@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from heapq import nlargest, nsmallest
+from operator import itemgetter
+from typing import NamedTuple
 
 from ackd.api.messages import Explanation, HeldKey, InFlight
 from ackd.api.messages import HeldPartition as HeldUp
+from ackd.core.ids import TopicPartition, message_place
 from ackd.core.ledger.entry import Entry, EntryStatus
 from ackd.engine.base.context import Context
 from ackd.engine.base.spill_file import Held
@@ -32,10 +36,35 @@ _STATUS_NAMES = {
     EntryStatus.EXHAUSTED: "dead",
     EntryStatus.PLACING: "retrying",
 }
+NEVER_S = 1 << 40
+"""Stands for the first delivery of a message that was never delivered: after all others."""
 KEYS_MAX = 20
 """Most keys to name."""
 _LEASED = (EntryStatus.LEASED, EntryStatus.CLAIMING)
 _IN_FLIGHT = frozenset(_STATUS_NAMES) - {EntryStatus.READY, EntryStatus.GRANTING}
+
+
+class Place(NamedTuple):
+    """Where a message stands in a list of all: by its first delivery (s), then by where it lies."""
+
+    first_s: int
+    topic: str
+    partition: int
+    offset: int
+
+
+class Listed(NamedTuple):
+    """An unfinished message in a list."""
+
+    place: Place
+    view: InFlight
+
+
+class SeenMessage(NamedTuple):
+    """A message at the sidecar that grants its leases, and what it waits for."""
+
+    view: InFlight
+    released_by: str
 
 
 class Inspector:
@@ -80,6 +109,52 @@ class Inspector:
         shown = [self._show(partition, offset, entry) for _, offset, partition, entry in oldest]
         await self._reported.fill(shown)
         return [each.view for each in shown]
+
+    async def listed(self, states: frozenset[str], after: Place | None, limit: int) -> list[Listed]:
+        """Unfinished messages in these states that were fetched or delivered, in their order."""
+        wanted = frozenset(status for status, name in _STATUS_NAMES.items() if name in states)
+        found = [
+            (Place(entry.first_s or NEVER_S, *partition.tp, offset), partition, entry)
+            for partition in self._partitions.owned.values()
+            for offset, entry in partition.ledger.entries.items()
+            if entry.status in wanted
+        ]
+        if after is not None:
+            found = [each for each in found if each[0] > after]
+        first = nsmallest(limit, found, key=itemgetter(0))
+        shown = [self._show(partition, place.offset, entry) for place, partition, entry in first]
+        await self._reported.fill(shown)
+        return [Listed(each[0], one.view) for each, one in zip(first, shown, strict=True)]
+
+    async def held(self, name: str) -> list[SeenMessage]:
+        """The message with this id where it is unfinished here: in its own partition, and as a
+        retry copy.
+        """
+        found = list(self._named(*message_place(name), name))
+        shown = [self._show(*each) for each in found]
+        await self._reported.fill(shown)
+        views = [each.view for each in shown]
+        return [
+            SeenMessage(view, f"{_how(each[2])}{self._at_head(*each)}")
+            for view, each in zip(views, found, strict=True)
+        ]
+
+    def _named(
+        self, tp: TopicPartition, offset: int, name: str
+    ) -> Iterator[tuple[Partition, int, Entry[Held]]]:
+        partition = self._partitions.owned.get(tp)
+        entry = None if partition is None else partition.ledger.entry(offset)
+        if partition is not None and entry is not None:
+            yield partition, offset, entry
+        for copies in self._partitions.all():
+            if copies.ledger.holds_copies and copies is not partition:
+                for at, each in copies.ledger.entries.items():
+                    if copies.copies.name_of(at) == name:
+                        yield copies, at, each
+
+    def _at_head(self, partition: Partition, offset: int, entry: Entry[Held]) -> str:
+        """What else moves a message that holds its partition's progress."""
+        return "" if offset != partition.ledger.watermark else self._sent_back(partition, entry)
 
     def _show(self, partition: Partition, offset: int, entry: Entry[Held]) -> Shown:
         """What this sidecar knows itself; `Reported` completes it."""

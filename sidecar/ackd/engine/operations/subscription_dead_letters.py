@@ -15,6 +15,7 @@ from ackd.api.dead_letters import (
     OperationView,
     To,
 )
+from ackd.core.ids import LedgerKey
 from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
@@ -26,6 +27,7 @@ from ackd.errors import BadParameterError, UnknownDeadLetterError
 
 READ_MAX = 500
 LOOK_MS = 10_000
+FIND_MS = 3_000
 SHOWN_MAX = 20
 _STATES = dict.fromkeys(State, "redriving") | {State.READY: "dead"}
 
@@ -35,6 +37,17 @@ class LogBounds(NamedTuple):
 
     topic_id: bytes
     ranges: list[tuple[int, int]]
+
+
+class LetterSearch(NamedTuple):
+    """The newest dead letter of a message: `key` and `offset` of its record, and its content.
+    `complete` False: there was not time for all of the topic.
+    """
+
+    key: LedgerKey | None
+    offset: int
+    letter: DeadLetter | None
+    complete: bool
 
 
 class SubscriptionDeadLetters:
@@ -85,6 +98,24 @@ class SubscriptionDeadLetters:
         async with open_dead_log(self._state, self._context) as log:
             ((letter, state),) = await self._named(log, [dead_id])
         return letter.whole(_STATES[state])
+
+    async def find(self, message: str) -> LetterSearch:
+        """Look for the dead letter of a message, the newest if there are several, also if it was
+        redriven or purged. Raises BrokerError.
+        """
+        until_ms = self.now_ms() + FIND_MS
+        newest: tuple[LedgerKey, Letter] | None = None
+        async with open_dead_log(self._state, self._context) as log:
+            for number in log.partitions:
+                at, end = await log.range(number)
+                while at < end:
+                    if self.now_ms() >= until_ms:
+                        return _search(newest, complete=False)
+                    letters, at = await log.read(number, at, end, READ_MAX)
+                    for each in letters:
+                        if each.retry_copy.origin.id == message and _later(each, newest):
+                            newest = log.key(number), each
+        return _search(newest, complete=True)
 
     # --- operations
 
@@ -212,3 +243,14 @@ class _Scan:
 
     def _is_over(self) -> bool:
         return self._of.now_ms() >= self._until_ms
+
+
+def _later(letter: Letter, than: tuple[LedgerKey, Letter] | None) -> bool:
+    return than is None or letter.record.timestamp_ms >= than[1].record.timestamp_ms
+
+
+def _search(newest: tuple[LedgerKey, Letter] | None, *, complete: bool) -> LetterSearch:
+    if newest is None:
+        return LetterSearch(None, 0, None, complete)
+    key, letter = newest
+    return LetterSearch(key, letter.record.offset, letter.whole("dead"), complete)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ackd.core.ids import LedgerKey
 from ackd.core.record.operations import LookUp
-from ackd.core.record.protocol import CallStatus
+from ackd.core.record.protocol import CallStatus, OpResult
 from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
@@ -27,6 +27,18 @@ class Whereabout(NamedTuple):
 
     state: State
     attempt: int
+
+
+class Step(NamedTuple):
+    """What one record says of a message: where it is (`there`), and of the lease that counts for it
+    in this record (`lease`). `now_ms`: the store's clock.
+    """
+
+    key: LedgerKey
+    offset: int
+    there: OpResult
+    lease: OpResult
+    now_ms: int
 
 
 class Whereabouts:
@@ -56,6 +68,28 @@ class Whereabouts:
                         moved.setdefault(at, {})[index] = offset
             asked = moved
         return found
+
+    async def trail(self, key: LedgerKey, offset: int) -> list[Step]:
+        """Follow one message from this record on; nothing if there is no such record. Raises
+        StoreError.
+        """
+        steps: list[Step] = []
+        while len(steps) < HOPS_MAX:
+            ops = [LookUp(offset, message=True), LookUp(offset)]
+            reply = await self._context.flusher.submit(LedgerHandle(key), ops)
+            if reply.verdict is CallStatus.ABSENT:
+                break
+            if reply.verdict is not CallStatus.OK:
+                raise StoreError("the record of the message is being read again")
+            there, lease = reply.results
+            steps.append(Step(key, offset, there, lease, reply.now_ms))
+            copy = there.copy if there.state is State.MOVING else None
+            retry_id = None if copy is None else await self._retry_id()
+            if copy is None or retry_id is None:
+                break
+            key = LedgerKey(self._state.cluster, self._state.name, retry_id, copy.partition)
+            offset = copy.offset
+        return steps
 
     async def _look(
         self, topic_id: bytes, partition: int, places: dict[int, int]

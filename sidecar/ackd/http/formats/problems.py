@@ -38,6 +38,7 @@ ADVICE = {
     "unknown-operation": "Check the id. ackd keeps results for a week.",
     "nothing-to-undo": "ackd keeps earlier progress for 24 hours. Seek to positions instead.",
     "not-paused": "`POST /v1/subscriptions/{subscription}/pause`, seek, then resume.",
+    "unknown-message": "The broker may have deleted it, or it comes later; else check the id.",
     "not-in-flight": "`GET /v1/subscriptions/{subscription}/in-flight` lists those that are.",
     "unknown-outbox-message": "Check the id. ackd keeps results for `publish.outbox_result_ms`.",
     "not-failed": "`GET /v1/outbox/{broker}/{number}` shows the message's state.",

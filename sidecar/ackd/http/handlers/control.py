@@ -13,17 +13,17 @@ from ackd.api.messages import SubscriptionView
 from ackd.config.fields import FieldKind, Spec, Unit
 from ackd.config.live_settings import LIVE, pointer
 from ackd.config.mistakes import MistakesError
-from ackd.core.ids import message_id
-from ackd.errors import BadBodyError, NotFoundError
+from ackd.errors import BadBodyError
 from ackd.http.formats.decode import BodyDecoder
 from ackd.http.formats.model import DELAY_MS_MAX
 from ackd.http.formats.negotiation import JSON
 from ackd.http.formats.problems import field_errors
+from ackd.http.handlers.messages import message_of
 from ackd.http.handlers.views import as_json
 from ackd.http.server.app import json_only
 from ackd.http.server.reply import Reply
 from ackd.http.server.router import Content, Route, RouteAnswer
-from ackd.http.server.service import HandlerCall, whole
+from ackd.http.server.service import HandlerCall
 from ackd.telemetry.caller import calling
 
 ScopeField = Annotated[
@@ -140,12 +140,8 @@ async def resume(call: HandlerCall) -> Reply:
 async def cancel(call: HandlerCall) -> Reply:
     """POST /v1/subscriptions/{subscription}/messages/{topic}/{partition}/{offset}/cancel."""
     body = _CANCEL.decode(_body(call))
-    name, topic, *numbers = call.params
-    partition, offset = (whole(each) for each in numbers)
-    if partition is None or offset is None:
-        raise NotFoundError(f"No message has the id {'/'.join(call.params[1:])}.")
-    message = message_id(topic, partition, offset)
-    done = await call.service.engine.cancel(name, message, body.then, body.reason)
+    message = message_of(call)
+    done = await call.service.engine.cancel(call.params[0], message, body.then, body.reason)
     return as_json({"id": message, "state": done.done})
 
 

@@ -13,6 +13,7 @@ from ackd.errors import NotFoundError
 from ackd.http.formats import problems
 from ackd.http.formats.problems import field_errors
 from ackd.http.server.reply import Reply
+from ackd.http.server.router import Param
 from ackd.http.server.service import HandlerCall, number
 
 IN_FLIGHT_MAX = 1000
@@ -20,6 +21,15 @@ IN_FLIGHT_DEFAULT = 100
 OLDER_MS_MAX = 365 * 24 * 3_600_000
 SCOPES = ("group", "sidecar")
 TEXT = "text/plain; charset=utf-8"
+
+
+SCOPE = Param(
+    "scope",
+    "query",
+    "`group` (default): owners of other partitions are asked, and `missing` names those that give "
+    "no answer; `sidecar`: only what this one knows itself.",
+    {"type": "string", "enum": list(SCOPES)},
+)
 
 
 def _plain(value: object) -> object:
@@ -49,7 +59,7 @@ async def subscription(call: HandlerCall) -> Reply:
     return as_json(asdict(call.service.engine.subscription(call.params[0])))
 
 
-def _with_others(fields: Mapping[str, str]) -> bool:
+def with_others(fields: Mapping[str, str]) -> bool:
     """Whether the answer is of the whole group, as it is unless `scope` says otherwise. Raises
     BadParameterError.
     """
@@ -61,13 +71,13 @@ def _with_others(fields: Mapping[str, str]) -> bool:
 
 async def explain(call: HandlerCall) -> Reply:
     """GET /v1/subscriptions/{subscription}/explain."""
-    others = _with_others(call.query("scope"))
+    others = with_others(call.query("scope"))
     return as_json(await call.service.engine.group(call.params[0]).explain(others=others))
 
 
 async def lag(call: HandlerCall) -> Reply:
     """GET /v1/subscriptions/{subscription}/lag."""
-    others = _with_others(call.query("scope"))
+    others = with_others(call.query("scope"))
     return as_json(await call.service.engine.group(call.params[0]).lag(others=others))
 
 
@@ -76,7 +86,7 @@ async def in_flight(call: HandlerCall) -> Reply:
     fields = call.query("older_ms", "max", "scope")
     older_ms = number(fields, "older_ms", 0, 0, OLDER_MS_MAX)
     most = number(fields, "max", IN_FLIGHT_DEFAULT, 1, IN_FLIGHT_MAX)
-    group, others = call.service.engine.group(call.params[0]), _with_others(fields)
+    group, others = call.service.engine.group(call.params[0]), with_others(fields)
     return as_json(await group.in_flight(older_ms, most, others=others))
 
 

@@ -6,11 +6,30 @@ from typing import Any
 import msgspec
 import pytest
 
-from ackd.api.messages import Explanation, HeldKey, HeldPartition, InFlight, PartitionLag
-from ackd.engine.control.group_views import EXPLAIN, IN_FLIGHT, LAG, NO_LINKS, GroupViews
-from ackd.engine.control.inspect import Inspector
+from ackd.api.messages import (
+    STATES,
+    Explanation,
+    HeldKey,
+    HeldPartition,
+    InFlight,
+    MessageView,
+    PartitionLag,
+)
+from ackd.engine.control.group_views import (
+    EXPLAIN,
+    IN_FLIGHT,
+    LAG,
+    MESSAGE,
+    MESSAGES,
+    NO_LINKS,
+    GroupViews,
+    read_cursor,
+)
+from ackd.engine.control.inspect import Inspector, Listed, Place, SeenMessage
 from ackd.engine.control.lag import Lag
+from ackd.engine.control.message_lookup import Answers
 from ackd.engine.retry.own_topic import RetryTopic
+from ackd.errors import BadParameterError
 from ackd.ports import Member, Members
 from tests.unit.engine.control.test_inspect import Silent
 from tests.unit.engine.world import NAME, TOPIC, World
@@ -37,14 +56,24 @@ class Others:
         return found, {name: "asleep" for name in wanted if name == "pod-3"}
 
 
+class Lookup:
+    """Asks, as `MessageLookup` does, and shows what came of it."""
+
+    async def of(self, name: str, ask: Callable[[], Awaitable[Answers]]) -> MessageView:
+        answers, missing = await ask()
+        holders = ",".join(each.view.holder for held in answers.values() for each in held)
+        return MessageView(name, "leased", holder=holders, missing=missing)
+
+
 def views(world: World, others: Others | None) -> GroupViews:
     silent: Any = Silent()
+    lookup: Any = Lookup()
     topic = RetryTopic(world.state, world.context)
     inspector = Inspector(
         world.state, world.context, world.partitions, silent, silent, silent, None, silent, topic
     )
     lag = Lag(world.state, world.context, world.partitions, world.topics, world.membership)
-    return GroupViews(lag, inspector, world.membership, others)
+    return GroupViews(lag, inspector, world.membership, others, lookup)
 
 
 def lives(world: World, *others: tuple[str, Sequence[str]]) -> None:
@@ -140,3 +169,55 @@ async def test_what_others_ask_is_answered_as_this_sidecar_sees_it(
     assert told.partitions == (await group.explain(others=False)).partitions
     with pytest.raises(ValueError, match="Expected"):
         await others.answers[IN_FLIGHT](packed("?"))
+
+
+async def test_a_list_of_all_goes_on_where_the_page_before_ended(
+    world: World, others: Others
+) -> None:
+    """What was delivered comes first, whoever owns it, then what never was."""
+    partition = await world.owns(0, range(4))
+    await world.leases(partition, 2)
+    since_s = world.clock.wall_ms() // 1000
+    group = views(world, others)
+    theirs = [
+        Listed(Place(since_s - 9, "far", 0, 3), InFlight("far/0/3", "retrying", 1, "", 1)),
+        Listed(Place(since_s + 9, "far", 0, 5), InFlight("far/0/5", "leased", 1, "", 1)),
+    ]
+    found: list[str] = []
+    cursor: str | None = None
+    for _ in range(4):
+        after = None if cursor is None else read_cursor(cursor)
+        others.replies[MESSAGES] = packed([e for e in theirs if after is None or e.place > after])
+        page = await group.messages(frozenset(STATES), cursor, 2)
+        assert page.missing == {"pod-3": "asleep"}
+        found += [each.id for each in page.messages]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    orders = [f"{TOPIC}/0/{each}" for each in range(4)]
+    assert found == ["far/0/3", *orders[:2], "far/0/5", *orders[2:]]
+    assert cursor is None
+    ready = await group.messages(frozenset({"ready"}), None, 9, others=False)
+    assert [each.id for each in ready.messages] == orders[2:]
+    for wrong in ("", "7", "x/far/0/3", "7/far/x/3"):
+        with pytest.raises(BadParameterError):
+            await group.messages(frozenset(STATES), wrong, 2)
+
+
+async def test_one_message_is_asked_for_at_all_owners(world: World, others: Others) -> None:
+    await world.leases(await world.owns(0, range(2)), 1)
+    group, name = views(world, others), f"{TOPIC}/0/0"
+    others.replies[MESSAGE] = packed([SeenMessage(InFlight(name, "leased", 1, "x", 0), "an ack")])
+    found = await group.message(name)
+    assert (found.holder, found.missing) == ("x", {"pod-3": "asleep"})
+    told = msgspec.msgpack.decode(
+        await others.answers[MESSAGE](name.encode()), type=list[SeenMessage]
+    )
+    assert [(each.view.id, each.view.state) for each in told] == [(name, "leased")]
+    assert "an ack, or the end of its lease" in told[0].released_by
+    body = packed((["leased"], Place(0, "a", 0, 0), 5))
+    listed = msgspec.msgpack.decode(await others.answers[MESSAGES](body), type=list[Listed])
+    assert [each.view.id for each in listed] == [name]
+    for wrong in (b"\xff", b"x"):
+        with pytest.raises(ValueError, match=r".*"):
+            await others.answers[MESSAGE](wrong)

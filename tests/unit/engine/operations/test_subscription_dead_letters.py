@@ -285,3 +285,26 @@ async def test_one_operation_at_a_time(scene: Scene) -> None:
 async def test_without_a_topic_there_is_nothing_to_do(scene: Scene) -> None:
     del scene.broker.topics[DEAD_LETTER_TOPIC]
     assert await scene.letters.look(DeadRequest(Kind.REDRIVE)) == LogBounds(b"", [])
+
+
+async def test_the_newest_letter_of_a_message_is_found_also_when_it_is_gone(scene: Scene) -> None:
+    """By the place of its message; letters of others are passed over."""
+    again = replace(DEAD, origin=replace(ORIGIN, offset=102), attempt=9)
+    scene.broker.writes(DEAD_LETTER_TOPIC, again, value=b"again", own=())
+    found = await scene.letters.find(f"{TOPIC}/0/102")
+    assert (found.key, found.offset, found.complete) == (KEY, LETTERS, True)
+    assert found.letter is not None
+    assert (found.letter.view.id, found.letter.view.attempts) == (f"0-{LETTERS}", 9)
+    await scene.gone(3)
+    found = await scene.letters.find(f"{TOPIC}/0/103")
+    assert (found.offset, found.letter is None) == (3, False)
+    nothing = await scene.letters.find(f"{TOPIC}/0/999")
+    assert (nothing.letter, nothing.complete) == (None, True)
+
+
+async def test_a_search_without_time_says_that_it_did_not_see_all(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscription_dead_letters, "FIND_MS", 0)
+    found = await scene.letters.find(f"{TOPIC}/0/102")
+    assert (found.letter, found.complete) == (None, False)

@@ -10,6 +10,7 @@ import pytest
 from ackd.core.record.operations import Gap
 from ackd.core.record.transitions import State
 from ackd.engine.settlement.whereabouts import Whereabout, Whereabouts
+from ackd.errors import StoreError
 from ackd.ports import TopicInfo
 from tests.unit.engine.retry_stage import RETRY_ID, RETRY_TOPIC, RetryStage
 from tests.unit.engine.world import TOPIC, TOPIC_ID, World
@@ -81,3 +82,20 @@ async def test_i7_what_the_store_does_not_say_is_not_made_up(scene: Scene) -> No
     assert await scene.finds(0, 1, partition=3) == [None, None]  # it has no such record
     scene.world.store.lost = True
     assert await scene.finds(0, 1) == [None, None]
+
+
+async def test_a_trail_has_each_record_of_a_message(scene: Scene) -> None:
+    """The last one says what counts; where there is no record, there is no trail."""
+    whereabouts = Whereabouts(
+        scene.world.state, scene.world.context, scene.world.topics, RETRY_TOPIC
+    )
+    await scene.moves_on(at=3)
+    await scene.world.leases(scene.copies)
+    first, last = await whereabouts.trail(scene.origin.key, 0)
+    assert (first.there.state, last.there.state) == (State.MOVING, State.LEASED)
+    assert (last.key, last.offset, last.there.attempt) == (scene.copies.key, 3, 2)
+    assert last.lease.when_ms > last.now_ms
+    assert await whereabouts.trail(scene.origin.key._replace(partition=3), 0) == []
+    scene.world.store.away = True
+    with pytest.raises(StoreError):
+        await whereabouts.trail(scene.origin.key, 0)
