@@ -79,12 +79,14 @@ class Sidecar:
         wait_until(self.ready, "the sidecar is ready", timeout_s=60, ignoring=(OSError,))
 
 
-def sidecar_in(folder: Path, *, unix: bool = False, drain_ms: int = 3_000) -> Sidecar:
+def sidecar_in(
+    folder: Path, *, unix: bool = False, drain_ms: int = 3_000, settings: str = CONFIG
+) -> Sidecar:
     """A sidecar with a folder of its own, not started yet."""
     port, admin_port = free_port(), free_port()
     listen = f"unix:{folder}/ackd.sock" if unix else f"127.0.0.1:{port}"
     config = folder / "ackd.toml"
-    text = CONFIG.format(folder=folder, listen=listen, admin_port=admin_port, drain_ms=drain_ms)
+    text = settings.format(folder=folder, listen=listen, admin_port=admin_port, drain_ms=drain_ms)
     config.write_text(text)
     argv: list[str | Path] = [sys.executable, "-m", "ackd", "serve", "--config", config]
     process = Process(argv, log_path=folder / "log")

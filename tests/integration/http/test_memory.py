@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import psutil
 import pytest
@@ -14,31 +15,60 @@ from tests.integration.http.conftest import Sidecar, call, make_topics, sidecar_
 from tests.support.paths import remove_run_dir, run_dir
 from tests.support.wait import wait_until
 
-CONNECTIONS = 190
+CONNECTIONS = 990
+FILES = 2 * CONNECTIONS
 MIB = 1024 * 1024
 FIELD = b"A: %b\r\n" % (b"a" * 8_000)
-POLL = b"POST /v1/subscriptions/orders/receive HTTP/1.1\r\nHost: localhost\r\nPrefer: wait=2\r\n"
+POLL = b"POST /v1/subscriptions/orders/receive HTTP/1.1\r\nHost: localhost\r\nPrefer: wait=20\r\n"
+DEFAULTS = """
+state_dir = "{folder}/state"
+
+[server]
+listen = "{listen}"
+admin_listen = "127.0.0.1:{admin_port}"
+
+[brokers.local]
+adapter = "local"
+
+[subscriptions.orders]
+topics = ["orders"]
+
+[subscriptions.images]
+topics = ["images"]
+"""
+
+
+@contextmanager
+def many_files() -> Iterator[None]:
+    """As many open files as connections need, here and in the processes that this one starts."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, FILES), max(hard, FILES)))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture
 def own() -> Iterator[Sidecar]:
     """A sidecar of this test alone, so that its memory is."""
-    folder = run_dir("memory")
-    made = sidecar_in(folder)
-    made.process.start()
-    try:
-        wait_until(lambda: make_topics(made), "topics can be made", ignoring=(OSError,))
-        wait_until(made.ready, "the sidecar is ready", ignoring=(OSError,))
-        yield made
-    finally:
-        made.process.kill()
-        give_back(made.port, made.admin_port)
-        remove_run_dir(folder)
+    with many_files():
+        folder = run_dir("memory")
+        made = sidecar_in(folder, settings=DEFAULTS)
+        made.process.start()
+        try:
+            wait_until(lambda: make_topics(made), "topics can be made", ignoring=(OSError,))
+            wait_until(made.ready, "the sidecar is ready", ignoring=(OSError,))
+            yield made
+        finally:
+            made.process.kill()
+            give_back(made.port, made.admin_port)
+            remove_run_dir(folder)
 
 
 @pytest.mark.parametrize("end", [b"", b"\r\n"], ids=["unfinished", "finished"])
 def test_huge_heads_take_little_memory(own: Sidecar, end: bytes) -> None:
-    """190 clients with a megabyte of headers each took 190 MiB and more."""
+    """990 clients with a megabyte of headers each took 1.9 GB."""
     process = psutil.Process(own.process.pid)
     before = process.memory_info().rss
     most = 0
@@ -54,7 +84,7 @@ def test_huge_heads_take_little_memory(own: Sidecar, end: bytes) -> None:
 
 
 def test_heads_within_the_bound_take_little_memory(own: Sidecar) -> None:
-    """190 long polls with 15 KiB of headers each."""
+    """990 long polls with 15 KiB of headers each."""
     process = psutil.Process(own.process.pid)
     before = process.memory_info().rss
     head = POLL + b"A: %b\r\n" % (b"a" * 150) * 95 + b"\r\n"
@@ -64,4 +94,5 @@ def test_heads_within_the_bound_take_little_memory(own: Sidecar) -> None:
             client.sendall(head)
         assert call(own.port, "GET", "/v1/subscriptions")[0] == 200
         grown = process.memory_info().rss - before
-    assert grown < 25 * MIB, f"{grown / MIB:.0f} MiB"
+    # Three times what their budget lets in (16 MiB), and 16 KiB for each connection.
+    assert grown < 64 * MIB, f"{grown / MIB:.0f} MiB"
