@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import REPO
-from tests.tidy.architecture import folders, rows, section, unknown_steps
+from tests.tidy.architecture import folders, rows, section, unknown_files, unknown_steps
 from tests.tidy.dependence import ENGINE_PARTS
 from tests.tidy.sources import read_sources
 from tests.tidy.test_checks_can_fail import build
@@ -45,7 +45,7 @@ def test_rooms_stand_below_those_that_they_know() -> None:
     assert above == {("publishing", "retry")}
 
 
-def test_a_missing_row_and_a_wrong_step_are_found(tmp_path: Path) -> None:
+def test_a_missing_row_is_found(tmp_path: Path) -> None:
     page = "# A\n\n## Map\n\n| part | |\n|---|---|\n| `a/`, `b/` | `c/` |\n| `d.py` | |\n\n## B\n"
     assert rows(section(page, "Map")) == ["a", "b"]
     with pytest.raises(ValueError, match="no section"):
@@ -54,6 +54,35 @@ def test_a_missing_row_and_a_wrong_step_are_found(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("")
     assert folders(tmp_path) - set(rows(page)) == {"e"}
-    house = build(tmp_path, ("sidecar/ackd/core/a.py", "class Old:\n    def go(self): ...\n"))
-    walk = "`Old.go`, `Old.gone`, `core/a.py`, `a.py`, `core/b.py`, `own words`"
-    assert list(unknown_steps(walk, read_sources(house))) == ["Old.gone", "core/b.py"]
+
+
+def test_a_wrong_step_of_the_walk_is_found(tmp_path: Path) -> None:
+    old = "class Old:\n    def go(self): ...\n    def _on(self): ...\n\n\ndef serve(): ...\n"
+    other = "class Other:\n    def _off(self): ...\n"
+    house = build(tmp_path, ("sidecar/ackd/core/a.py", old))
+    build(tmp_path, ("sidecar/ackd/http/c.py", other))
+    sources = read_sources(house)
+    right = (
+        "`Old.go`, `_on` (`core/a.py`), `serve`\n(`a.py`), `Other`, `_off`, `core/`, `x.lua`",
+        "`serve` (`core/`) gives `Old` (in `core/b.py`, once)",
+    )
+    wrong = {
+        "`Old.gone`": "Old.gone",
+        "`core/b.py`": "core/b.py",
+        "`y.lua`": "y.lua",
+        "`peer/`": "peer/",
+        "`Gone`": "Gone",
+        "`Old.go`, `_off`": "_off",
+        "`Old`, `Other`, `_on`": "_on",
+        "`_on`": "_on",
+        "`stop`": "stop",
+        "`Old.go` (`http/c.py`)": "Old.go (http/c.py)",
+        "`serve` (`http/`)": "serve (http/)",
+        "own `words`": "words",
+    }
+    scripts = ["sidecar/ackd/store/x.lua"]
+    assert list(unknown_steps(right[0], sources, scripts)) == []
+    assert list(unknown_steps(right[1], sources, scripts)) == ["core/b.py"]
+    for walk, found in wrong.items():
+        assert list(unknown_steps(walk, sources, scripts)) == [found]
+    assert list(unknown_files("`a.py`, `core/a.py`, `core/c.py`", sources)) == ["core/c.py"]
