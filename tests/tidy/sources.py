@@ -43,8 +43,18 @@ class Source:
                 yield node
 
     def imports(self) -> Iterator[tuple[int, str]]:
-        """(line, full name) of everything imported; `from a import b` gives a.b."""
+        """(line, full name) of everything imported; `from a import b` gives a.b, and
+        `import_module("a.b")` too.
+        """
         for node in ast.walk(self.tree):
+            match node:
+                case ast.Call(
+                    ast.Name("import_module") | ast.Attribute(attr="import_module"),
+                    [ast.Constant(str(name)), *_],
+                ):
+                    yield node.lineno, name
+                case _:
+                    pass
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     yield node.lineno, alias.name

