@@ -201,6 +201,20 @@ class AdminQuestions:
             self._ask_offset(partition, LATEST, committed_only=False),
         )
 
+    def ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Future[int]]:
+        """Start asking where readers of this connection's isolation level stop. Raises
+        `BrokerError`; a future fails with `KafkaException`.
+        """
+        asked = self.client.list_offsets(
+            {ClientPartition(*each): LATEST for each in partitions},
+            isolation_level=self._isolation,
+            request_timeout=self._timeout_s,
+        )
+        return {
+            TopicPartition(each.topic, each.partition): _mapped(future, _offset)
+            for each, future in asked.items()
+        }
+
     def _ask_offset(
         self, partition: TopicPartition, spec: OffsetSpec, *, committed_only: bool
     ) -> Future[int]:

@@ -12,7 +12,6 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
@@ -47,26 +46,13 @@ from ackd_adapters.kafka.mailbox import Mailbox, MailboxItem, call_loop
 from ackd_adapters.kafka.member import Member
 from ackd_adapters.kafka.names import is_pattern, matching
 from ackd_adapters.kafka.positions import Found, PositionReader
+from ackd_adapters.kafka.standstill import FetchWatch, PartitionFetch
 from ackd_adapters.kafka.worker import settled
 
 RANGE_RETRY_S = 0.5
 IDENTITY_RETRY_S = 0.5
 CUT = re.compile(r"broker end offset is (\d+)")
 """Where a truncated log differs from what was read; only the client's error text says it."""
-
-
-@dataclass(slots=True)
-class _PartitionFetch:
-    """A partition that is being fetched. `next`: first offset that the engine has not got yet.
-
-    `unchecked`: what the log must still contain before fetching begins.
-    """
-
-    session: int
-    attempt: int
-    next: int
-    paused: bool = False
-    unchecked: Tail | None = None
 
 
 # tidy: long-class lines=370 attributes=21 -- implements a port of 17 methods over two clients
@@ -79,10 +65,9 @@ class KafkaConsumer:
         self._options = options
         self._spec = spec
         self._admin = admin
-        self._lanes: dict[TopicPartition, _PartitionFetch] = {}
+        self._lanes: dict[TopicPartition, PartitionFetch] = {}
         self._expected: dict[TopicPartition, Tail] = {}
         self._log_check = LogCheck(spec.group, lambda: fetch_properties(options, spec))
-        self._checking = False
         self._session = 0
         self._attempt = 0
         self._idle = IdlePositions(spec.topics)
@@ -103,6 +88,7 @@ class KafkaConsumer:
             lambda *facts: call_loop(self._loop, self._ask_range, *facts),
             lambda *facts: call_loop(self._loop, self._on_identity, *facts),
         )
+        self._watch = FetchWatch(self._lanes, admin.ends, self._fetcher.drained, self._begin)
         self._member = Member(
             spec.group,
             lambda: member_properties(options, spec),
@@ -117,6 +103,7 @@ class KafkaConsumer:
         if self._spec.joins:
             await self._member.start()
         self._schedule_check()
+        self._watch.start()
 
     async def also(self, topic: str) -> None:
         if self._idle.also(topic):
@@ -136,6 +123,7 @@ class KafkaConsumer:
         self._closed = True
         if self._check_timer is not None:
             self._check_timer.cancel()
+        self._watch.close()
         self._mailbox.close()
         self._log_check.close()
         async with asyncio.TaskGroup() as group:
@@ -175,7 +163,7 @@ class KafkaConsumer:
 
     def fetch_from(self, partition: TopicPartition, offset: int) -> int:
         self._session += 1
-        lane = _PartitionFetch(self._session, 0, offset)
+        lane = PartitionFetch(self._session, 0, offset)
         before = self._lanes.get(partition)
         lane.unchecked = self._expected.pop(partition, before.unchecked if before else None)
         self._lanes[partition] = lane
@@ -190,14 +178,12 @@ class KafkaConsumer:
     def _check_logs(self) -> None:
         """Check the logs of all lanes that wait for it, with one client."""
         todo = {each: lane.unchecked for each, lane in self._lanes.items() if lane.unchecked}
-        if self._closed or self._checking or not todo:
+        if self._closed or self._log_check.busy or not todo:
             return
-        self._checking = True
         self._log_check.ask(todo, lambda found: call_loop(self._loop, self._checked, todo, found))
 
     def _checked(self, asked: Mapping[TopicPartition, Tail], found: Mapping[object, str]) -> None:
         """Begin fetching where the log still has what was read. Without an answer, ask again."""
-        self._checking = False
         for partition, tail in asked.items():
             lane = self._lanes.get(partition)
             if lane is None or lane.unchecked != tail or partition not in found:
@@ -237,7 +223,7 @@ class KafkaConsumer:
             if lane.unchecked is None:
                 self._begin(partition, lane)
 
-    def _begin(self, partition: TopicPartition, lane: _PartitionFetch) -> None:
+    def _begin(self, partition: TopicPartition, lane: PartitionFetch) -> None:
         self._attempt += 1
         lane.attempt = self._attempt
         identity = self._topic_ids.get(partition.topic)

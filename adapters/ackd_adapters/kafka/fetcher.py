@@ -65,7 +65,7 @@ class _FetchAttempt:
     size_bytes: int = 0
 
 
-# tidy: long-class attributes=17 -- what one thread owns
+# tidy: long-class attributes=18 -- what one thread owns
 class Fetcher(Worker):
     """Decodes records into the mailbox as long as it has room.
 
@@ -96,6 +96,7 @@ class Fetcher(Worker):
         self._attempts: dict[TopicPartition, _FetchAttempt] = {}
         self._polled: list[Message] = []
         self._record_bytes = 1024
+        self._drained_s = 0.0
         # Collected from the commands of one turn, so that 1000 partitions need one call.
         self._to_start: dict[TopicPartition, _FetchAttempt] = {}
         self._to_stop: set[TopicPartition] = set()
@@ -104,6 +105,10 @@ class Fetcher(Worker):
         self._ends: dict[TopicPartition, MailboxItem] = {}
         self._ends_since_s = 0.0
         mailbox.on_room = lambda: self.commands.put(lambda: None)
+
+    def drained(self) -> float:
+        """When the client last had nothing to pass on, in seconds of the monotonic clock."""
+        return self._drained_s
 
     # --- commands, put by the loop ------------------------------------------------------------
 
@@ -168,7 +173,9 @@ class Fetcher(Worker):
             return
         fitting = max(room_bytes // self._record_bytes, 1)
         first = self._client.poll(POLL_S)
-        if first is not None:
+        if first is None:
+            self._drained_s = monotonic()
+        else:
             rest = self._client.consume(min(CONSUME_MAX, room_records, fitting), 0)
             self._deliver([first, *rest])
         if self._ends and (first is None or monotonic() - self._ends_since_s > ENDS_HELD_S):

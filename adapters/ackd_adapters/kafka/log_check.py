@@ -45,12 +45,14 @@ class LogCheck:
     def __init__(self, group: str, properties: Callable[[], Properties]) -> None:
         self._properties = properties
         self._closing = False
+        self.busy = False
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"ackd-log-check-{group}")
 
     def ask(
         self, tails: Mapping[TopicPartition, Tail], answered: Callable[[Answers], None]
     ) -> None:
-        """Begin a round; the round's thread calls `answered`."""
+        """Begin a round; the round's thread calls `answered`. It is `busy` until then."""
+        self.busy = True
         self._pool.submit(self._round, dict(tails), answered)
 
     def close(self) -> None:
@@ -72,6 +74,7 @@ class LogCheck:
         except (KafkaException, AckdError, ValueError, TypeError, RuntimeError) as error:
             LOG.warning("ackd can't check logs for truncation: %r", error)
         finally:
+            self.busy = False
             answered(found)
 
     def _look(self, client: Client, tails: dict[TopicPartition, Tail], found: Answers) -> None:
