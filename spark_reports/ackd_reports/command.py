@@ -130,6 +130,12 @@ def _add_lake(parser: argparse.ArgumentParser, *, needed: bool) -> None:
         + ("" if needed else "; default: <out>/lake"),
     )
     parser.add_argument(
+        "--keep",
+        type=_duration,
+        metavar="DURATION",
+        help="remove what was published longer ago, and take up no older files; default: for ever",
+    )
+    parser.add_argument(
         "--master", help="Spark's master; default: what spark-submit gives, else local[*]"
     )
     parser.add_argument(
@@ -185,6 +191,7 @@ def _make(arguments: argparse.Namespace) -> int:
             until_us=_until_us(arguments.until),
             last_us=arguments.last,
             bounds=VerdictBounds(arguments.complete, arguments.silent),
+            keep_us=arguments.keep,
             compact=arguments.compact,
             exact=arguments.exact,
             master=arguments.master,
@@ -214,7 +221,7 @@ def _follow(arguments: argparse.Namespace) -> int:
 
     every = None if arguments.once else arguments.every
     spark = session(arguments.master, dict(arguments.conf))
-    stream.follow(spark, arguments.source, arguments.lake, every)
+    stream.follow(spark, arguments.source, arguments.lake, every, arguments.keep)
     return KEPT
 
 

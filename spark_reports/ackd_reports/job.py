@@ -18,7 +18,7 @@ from ackd_reports.frames import signs
 from ackd_reports.frames.course import course
 from ackd_reports.frames.failures import explained
 from ackd_reports.frames.figures import Figures, LakeSpan, figures, span_of
-from ackd_reports.frames.lake import Lake
+from ackd_reports.frames.lake import Lake, kept_from_us
 from ackd_reports.frames.session import session
 from ackd_reports.model import Report
 from ackd_reports.render import tables
@@ -50,6 +50,7 @@ class ReportRequest:
     until_us: int | None = None
     last_us: int | None = None
     bounds: VerdictBounds = field(default_factory=VerdictBounds)
+    keep_us: int | None = None
     compact: bool = False
     exact: bool = False
     master: str | None = None
@@ -80,11 +81,13 @@ def _report(
     wanted: tuple[Target, ...],
     say: Callable[[str], None],
 ) -> Report:
-    lake = Lake(spark, _lake(order))
+    lake = Lake(spark, _lake(order), kept_from_us(order.keep_us))
     if order.sources:
         say("reading trace files")
         taken = lake.ingest(order.sources)
         say(f"{taken.files} files taken up, {taken.known} were known, {len(taken.cut)} end early")
+    if order.keep_us is not None:
+        say(f"{lake.forget()} dates removed")
     if order.compact:
         say(f"{lake.compact()} folders merged")
     say("counting")

@@ -6,19 +6,19 @@ The same traces give the same bytes: nothing here asks a clock, and every list h
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from ackd_reports import measures, words
-from ackd_reports.anomalies import outstanding
+from ackd_reports.anomalies import incidents
 from ackd_reports.courses import PromiseCourse
-from ackd_reports.durations import duration_text
 from ackd_reports.evidence import Evidence, VerdictBounds, completeness, freshness, silent, verdict
 from ackd_reports.histogram import ERROR, merged, percentile_us
 from ackd_reports.plain import GROUP, by, iso, message, names, number
 from ackd_reports.promises import always, attended, promise
 from ackd_reports.sidecars import batches, commit_lag, sidecars
 from ackd_reports.targets import Target
-from ackd_reports.words import DAY_US, HOUR_US
+from ackd_reports.words import DAY_US, HOUR_US, MICRO
 
 if TYPE_CHECKING:
     from ackd_reports.frames.figures import Figures, Rows
@@ -32,7 +32,6 @@ COUNTS: Final = (
 )
 RETRY_ATTEMPTS: Final = 5
 PUBLISH_WRONG: Final = "time of publishing that cannot be, left out"
-ANOMALIES_MAX: Final = 50
 
 Report = dict[str, Any]
 
@@ -71,7 +70,7 @@ def report(
         "days": _slices(now, "day", DAY_US),
         "batches": batches(now.deliveries),
         "previous": _previous(totals, now, before),
-        "anomalies": _anomalies(now),
+        "anomalies": incidents(_hours(now)),
         "acked_again": [message(row) for row in now.again],
         "stuck": [message(row) for row in now.stuck],
         "sidecars": sidecars(now.process, now.runs),
@@ -165,6 +164,14 @@ def _sliced(rows: Rows, column: str, length_us: int) -> Rows:
     return [{**row, "slice_us": row[column] // length_us * length_us} for row in rows]
 
 
+def _hours(now: Figures) -> Rows:
+    """The hours of each subscription, with their start as a number."""
+    return [
+        {**row, "hour_us": round(datetime.fromisoformat(row["hour"]).timestamp()) * MICRO}
+        for row in _slices(now, "hour", HOUR_US)
+    ]
+
+
 def _slices(now: Figures, name: str, length_us: int) -> list[dict[str, Any]]:
     """A row a group and hour or day."""
     columns = (*GROUP, "slice_us")
@@ -213,48 +220,3 @@ def _previous(
             for name in words.DURATIONS
         },
     }
-
-
-_WATCHED: Final = (
-    ("retries", 5.0, "retries"),
-    ("expires", 3.0, "leases that ran out"),
-    ("dead", 3.0, "dead letters"),
-    ("send_backs", 3.0, "messages sent back"),
-    ("lates", 3.0, "settles that came late"),
-)
-
-
-def _anomalies(now: Figures) -> list[dict[str, Any]]:
-    found = []
-    hours = _slices(now, "hour", HOUR_US)
-    columns = ("system", "cluster", "topic", "group")
-    for key, rows in by(hours, columns):
-        where = f"{key[2]} / {key[3]}"
-        for name, least, text in _WATCHED:
-            series = [(index, float(row[name])) for index, row in enumerate(rows)]
-            listed = [(rows[each.at_us]["hour"], each) for each in outstanding(series, least)]
-            found += [(hour, where, text, each, "") for hour, each in listed]
-        for name in ("wait", "time_to_ack"):
-            values = [row["durations"][name]["p99_ms"] for row in rows]
-            series = [(i, value) for i, value in enumerate(values) if value is not None]
-            text = f"p99 of {words.DURATION_TEXT[name]}"
-            listed = [(rows[each.at_us]["hour"], each) for each in outstanding(series, 100.0)]
-            found += [(hour, where, text, each, "ms") for hour, each in listed]
-    found.sort(key=lambda each: (-each[3].deviations, each[0], each[1], each[2]))
-    return [
-        {
-            "hour": hour,
-            "where": where,
-            "what": text,
-            "value": each.value,
-            "usual": each.usual,
-            "sentence": f"{_amount(each.value, unit)} {text} of {where}; usually"
-            f" {_amount(each.usual, unit)}, most hours between {_amount(each.low, unit)} and"
-            f" {_amount(each.high, unit)}",
-        }
-        for hour, where, text, each, unit in found[:ANOMALIES_MAX]
-    ]
-
-
-def _amount(value: float, unit: str) -> str:
-    return duration_text(value * 1000) if unit else f"{value:.6g}"

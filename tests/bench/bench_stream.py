@@ -9,15 +9,17 @@ import argparse
 import json
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from ackd_reports.frames import stream
-from ackd_reports.frames.lake import Lake
+from ackd_reports.frames.lake import IngestResult, Lake
 from ackd_reports.frames.session import session
+from ackd_reports.frames.storage import TraceFile
 from ackd_reports.generate import GenerationPlan, generate
 from tests.support.paths import REPO
 
@@ -54,16 +56,17 @@ def main() -> int:
     stream.FILES_A_BATCH = 1  # type: ignore[misc]  # a batch for each file
     spark = session(arguments.master)
     every = max(1, arguments.batches // MOMENTS)
-    add, done = Lake.add, 0
+    take, done = Lake.take, 0
 
-    def counted(self: Lake, events: DataFrame) -> None:
+    def counted(self: Lake, found: Sequence[TraceFile]) -> IngestResult:
         nonlocal done
-        add(self, events)
+        result = take(self, found)
         done += 1
         if done % every == 0:
             print(json.dumps({"batches": done, **memory(spark)}), flush=True)  # noqa: T201
+        return result
 
-    Lake.add = counted  # type: ignore[method-assign]
+    Lake.take = counted  # type: ignore[method-assign]
     stream.follow(spark, str(folder / "source"), str(folder / "lake"), None)
     shutil.rmtree(folder)
     return 0

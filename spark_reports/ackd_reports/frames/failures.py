@@ -50,6 +50,11 @@ def explained(*addresses: str) -> Iterator[None]:
         raise OSError(sentence) from None
 
 
+def is_broken_file(error: BaseException) -> bool:
+    """Whether Spark gave up because of what a file holds, or seems to hold."""
+    return any(re.search(_BROKEN, each) for each in _causes(error))
+
+
 def _causes(error: BaseException) -> list[str]:
     """An exception and its causes, the outermost first, each as its class and message."""
     found = []

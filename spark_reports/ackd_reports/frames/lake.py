@@ -2,64 +2,65 @@
 
     partials/date=2026-11-21/kind=life/part-*.parquet
     taken/part-*                     names, sizes and times of files that were taken up
+    writer/                          who writes it, where it is no local folder
 
 Nothing here needs a transaction. Rows are only added, and a row twice is a row once (`partials`),
 so a run that died half-way is repaired by running again. Compaction adds merged rows and then
 removes the files that it read; between the two everything is there twice, which does no harm. One
-run at a time writes a lake; reading is always possible except in the moment of that removal.
+run at a time writes a lake, and others wait for it (`writer`); reading is always possible except in
+the moment of that removal.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from ackd_reports.frames import partials, reading
+from ackd_reports.frames import partials, reading, storage
+from ackd_reports.frames.failures import is_broken_file
+from ackd_reports.frames.storage import TraceFile
+from ackd_reports.frames.writer import writing
+from ackd_reports.plain import iso
 
-ENDINGS: Final = tuple(
-    f".{kind}{packed}" for kind in ("jsonl", "json") for packed in ("", ".gz", ".zst")
-)
 FILES_A_DATE_MAX: Final = 8
 """A date with more files of one kind than this is compacted."""
-_READ_BYTES: Final = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class TraceFile:
-    """A file by what tells a changed one apart; `name` is its whole address."""
-
-    name: str
-    size: int
-    changed_ms: int
+NOTES_MAX: Final = 8
+"""More files of notes than this become one."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """What an ingest did. `cut` are files that end in the middle; what is whole in them counts."""
+    """What an ingest did. `cut` are files that end in the middle; what is whole in them counts.
+    `old` are older than what the lake keeps.
+    """
 
     files: int
     known: int
     cut: tuple[str, ...]
+    old: int = 0
 
 
 class Lake:
-    """A lake at an address that Hadoop understands: a local folder, `s3a://...`, `hdfs://...`."""
+    """A lake at an address that Hadoop understands: a local folder, `s3a://...`, `hdfs://...`.
 
-    def __init__(self, spark: SparkSession, root: str) -> None:
+    `keep_from_us`: nothing older is taken up, and `forget` removes what is there of it.
+    """
+
+    def __init__(self, spark: SparkSession, root: str, keep_from_us: int = 0) -> None:
         self._spark = spark
         self._root = root.rstrip("/")
         self.partials = f"{self._root}/partials"
         self._taken = f"{self._root}/taken"
         self.gold = f"{self._root}/gold"
+        self._keep_from_us = keep_from_us
 
     @property
     def elsewhere(self) -> bool:
@@ -72,7 +73,7 @@ class Lake:
         return str(self._spark.sparkContext.master).startswith("local")
 
     def rows(self, since_date: str | None = None) -> DataFrame:
-        """Partial rows from a date (`yyyy-mm-dd`) on, and those that have no date."""
+        """Partial rows from a date (`yyyy-mm-dd`) on."""
         try:
             frame = self._spark.read.schema(partials.SCHEMA).parquet(self.partials)
         except AnalysisException as error:
@@ -88,47 +89,104 @@ class Lake:
         Files that end in the middle are taken up as far as they are whole. Raises `OSError` for a
         source that does not exist.
         """
-        found = sorted({each for source in sources for each in _files(self._spark, source)})
-        known = self._known()
-        new = [each for each in found if each not in known]
-        cut: tuple[str, ...] = ()
-        if new:
-            names = [each.name for each in new]
-            cut = tuple(name for name in names if _is_cut(name))
-            self.add(reading.events(reading.lines(self._spark, names)))
-            self._note(new, cut)
-        return IngestResult(len(new), len(found) - len(new), cut)
+        found = sorted({each for source in sources for each in storage.files(self._spark, source)})
+        return self.take(found)
+
+    def take(self, found: Sequence[TraceFile]) -> IngestResult:
+        """As `ingest`, of files that were found already."""
+        young = [each for each in found if each.changed_ms * 1000 >= self._keep_from_us]
+        with writing(self._spark, self._root):
+            known = self._known()
+            new = [each for each in young if each not in known]
+            cut = self._add(new) if new else ()
+        return IngestResult(len(new), len(young) - len(new), cut, len(found) - len(young))
 
     def files(self) -> tuple[int, list[str]]:
         """How many files were taken up, and the names of those that end in the middle.
 
         Of a file that came again with another size or time, what was seen last counts.
         """
+        latest = self._latest()
+        cut = {row["name"].rpartition("/")[2] for row in latest if row["cut"]}
+        return len(latest), sorted(cut)
+
+    def compact(self, files_max: int = FILES_A_DATE_MAX) -> int:
+        """Merge the dates that have many files, and the notes; how many folders were merged."""
+        done = 0
+        with writing(self._spark, self._root):
+            for date in storage.folders(self._spark, self.partials, "date="):
+                for folder in storage.folders(self._spark, date, "kind="):
+                    found = storage.files(self._spark, folder, (".parquet",))
+                    if len(found) > files_max:
+                        self._merge([each.name for each in found])
+                        done += 1
+            self._merge_notes()
+        return done
+
+    def forget(self) -> int:
+        """Remove the dates that are older than what is kept; how many there were.
+
+        A date has what was published on it. What comes later of such a message is not known then.
+        """
+        oldest = iso(self._keep_from_us)[:10]
+        gone = 0
+        with writing(self._spark, self._root):
+            for folder in storage.folders(self._spark, self.partials, "date="):
+                if folder.rpartition("date=")[2] < oldest:
+                    storage.delete(self._spark, folder)
+                    gone += 1
+        return gone
+
+    def _add(self, new: Sequence[TraceFile]) -> tuple[str, ...]:
+        """Append what files tell, and note them; those that end in the middle."""
+        names = [each.name for each in new]
+        cut = tuple(name for name in names if storage.is_cut(name))
+        try:
+            self._append(names, cut)
+        except (Py4JJavaError, PySparkException) as error:
+            if not is_broken_file(error):
+                raise
+            torn = tuple(
+                name
+                for name in names
+                if reading.elsewhere(name) and storage.is_torn(self._spark, name)
+            )
+            if not torn:
+                raise
+            cut += torn
+            self._append(names, cut)
+        self._note(new, cut)
+        return cut
+
+    def _append(self, names: Sequence[str], cut: Sequence[str]) -> None:
+        """Harmless when it is told again."""
+        rows = partials.partials(reading.events(reading.lines(self._spark, names, cut)))
+        rows.write.mode("append").partitionBy("date", "kind").parquet(self.partials)
+
+    def _merge(self, old: Sequence[str]) -> None:
+        read = self._spark.read.option("basePath", self.partials).schema(partials.SCHEMA)
+        whole = partials.merged_by_date(read.parquet(*old)).coalesce(1)
+        whole.write.mode("append").partitionBy("date", "kind").parquet(self.partials)
+        for name in old:
+            storage.delete(self._spark, name)
+
+    def _merge_notes(self) -> None:
+        """One file of notes, without those of files that would not be taken up any more."""
+        if not storage.exists(self._spark, self._taken):
+            return
+        old = storage.files(self._spark, self._taken, (".json",))
+        kept = [row for row in self._latest() if row["changed_ms"] * 1000 >= self._keep_from_us]
+        if len(old) <= NOTES_MAX and len(kept) == len(self._notes()):
+            return
+        self._write_notes([row.asDict() for row in kept])
+        for each in old:
+            storage.delete(self._spark, each.name)
+
+    def _latest(self) -> list[Row]:
         latest: dict[str, Row] = {}
         for row in sorted(self._notes(), key=lambda each: (each["changed_ms"], each["size"])):
             latest[row["name"]] = row
-        cut = {name.rpartition("/")[2] for name, row in latest.items() if row["cut"]}
-        return len(latest), sorted(cut)
-
-    def add(self, events: DataFrame) -> None:
-        """Append what events tell. Harmless when they are told again."""
-        rows = partials.partials(events)
-        rows.write.mode("append").partitionBy("date", "kind").parquet(self.partials)
-
-    def compact(self, files_max: int = FILES_A_DATE_MAX) -> int:
-        """Merge the dates that have many files; how many folders were merged."""
-        done = 0
-        for folder in _leaves(self._spark, self.partials):
-            old = [each.name for each in _files(self._spark, folder, (".parquet",))]
-            if len(old) <= files_max:
-                continue
-            read = self._spark.read.option("basePath", self.partials).schema(partials.SCHEMA)
-            whole = partials.merged_by_date(read.parquet(*old)).coalesce(1)
-            whole.write.mode("append").partitionBy("date", "kind").parquet(self.partials)
-            for name in old:
-                _delete(self._spark, name)
-            done += 1
-        return done
+        return [latest[name] for name in sorted(latest)]
 
     def _notes(self) -> list[Row]:
         try:
@@ -141,8 +199,15 @@ class Lake:
         return {TraceFile(row["name"], row["size"], row["changed_ms"]) for row in self._notes()}
 
     def _note(self, files: Sequence[TraceFile], cut: Sequence[str]) -> None:
-        rows = [{**asdict(each), "cut": each.name in cut} for each in files]
+        self._write_notes([{**asdict(each), "cut": each.name in cut} for each in files])
+
+    def _write_notes(self, rows: Sequence[Mapping[str, object]]) -> None:
         _frame(self._spark, rows, _TAKEN).write.mode("append").json(self._taken)
+
+
+def kept_from_us(keep_us: int | None) -> int:
+    """Since when a lake keeps what it has, if it keeps it for so long; 0: for ever."""
+    return 0 if keep_us is None else max(0, time.time_ns() // 1000 - keep_us)
 
 
 _TAKEN: Final = "name STRING, size BIGINT, changed_ms BIGINT, cut BOOLEAN"
@@ -158,65 +223,3 @@ def _frame(spark: SparkSession, rows: Sequence[Mapping[str, object]], schema: st
     """Rows as a frame. `createDataFrame` would start Python workers on the executors for this."""
     listed = F.from_json(F.lit(json.dumps(rows)), f"ARRAY<STRUCT<{schema}>>")
     return spark.range(1, numPartitions=1).select(F.inline(listed))
-
-
-def _hadoop(spark: SparkSession, address: str) -> tuple[Any, Any]:
-    """Hadoop's file system for an address, and the address as its type; local and remote alike."""
-    context: Any = spark.sparkContext
-    path = context._jvm.org.apache.hadoop.fs.Path(address)  # noqa: SLF001 -- the only way there
-    return path.getFileSystem(context._jsc.hadoopConfiguration()), path  # noqa: SLF001
-
-
-def _files(spark: SparkSession, address: str, endings: Sequence[str] = ENDINGS) -> list[TraceFile]:
-    """Files at an address with one of the endings, hidden ones left out; `OSError` if it is
-    none.
-    """
-    system, path = _hadoop(spark, address)
-    if not system.exists(path):
-        raise FileNotFoundError(f"{address}: no such file or folder")
-    listed = system.listFiles(path, True)
-    found = []
-    while listed.hasNext():
-        status = listed.next()
-        name = status.getPath().getName()
-        if name.endswith(tuple(endings)) and not name.startswith((".", "_")):
-            whole = status.getPath().toString()
-            if "/_temporary/" not in whole:
-                found.append(TraceFile(whole, status.getLen(), status.getModificationTime()))
-    return sorted(found)
-
-
-def _leaves(spark: SparkSession, address: str) -> list[str]:
-    """The folders `date=.../kind=...` of the partial rows."""
-    system, path = _hadoop(spark, address)
-    if not system.exists(path):
-        return []
-    dates = [each for each in system.listStatus(path) if each.getPath().getName()[:5] == "date="]
-    return sorted(
-        kind.getPath().toString()
-        for date in dates
-        for kind in system.listStatus(date.getPath())
-        if kind.getPath().getName().startswith("kind=")
-    )
-
-
-def _delete(spark: SparkSession, address: str) -> None:
-    system, path = _hadoop(spark, address)
-    system.delete(path, False)
-
-
-def _is_cut(address: str) -> bool:
-    """Whether a local gzip file ends in the middle. Spark reads on without a word (section 4 of
-    docs/operate/reports.md); files elsewhere and zstd are not looked through.
-    """
-    name = address.removeprefix("file:")
-    path = Path("/" + name.lstrip("/"))
-    if not name.endswith(".gz") or not address.startswith(("file:", "/")):
-        return False
-    try:
-        with gzip.open(path) as stream:
-            while stream.read(_READ_BYTES):
-                pass
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        return True
-    return False

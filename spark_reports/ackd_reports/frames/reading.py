@@ -56,14 +56,21 @@ PUBLISH_WRONG: Final = 1
 """Bit of `clocks`: a time of publishing was left out."""
 
 
-def lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """The lines of files and folders, compressed or not; hidden names (`.`, `_`) are left out."""
-    groups = [[path for path in paths if elsewhere(path) is away] for away in (False, True)]
-    frames = [
-        with_file(spark.read.schema(LINE_SCHEMA).options(**options(group[0])).json(group))
-        for group in groups
-        if group
-    ]
+def lines(spark: SparkSession, paths: Sequence[str], cut: Sequence[str] = ()) -> DataFrame:
+    """The lines of files and folders, compressed or not; hidden names (`.`, `_`) are left out.
+
+    Of local files, and of those in `cut`, what is whole is read. Elsewhere Spark cannot tell a file
+    that ends in the middle from one whose server went away, and that must not look like fewer
+    messages: the read fails.
+    """
+    torn = set(cut)
+    strict = [path for path in paths if elsewhere(path) and path not in torn]
+    lenient = [path for path in paths if not elsewhere(path) or path in torn]
+    frames = []
+    for group, ignores in ((lenient, "true"), (strict, "false")):
+        if group:
+            read = spark.read.schema(LINE_SCHEMA).options(**OPTIONS, ignoreCorruptFiles=ignores)
+            frames.append(with_file(read.json(group)))
     return reduce(DataFrame.unionByName, frames)
 
 
@@ -72,22 +79,11 @@ def elsewhere(address: str) -> bool:
     return "://" in address and not address.startswith("file:")
 
 
-def options(address: str) -> dict[str, str]:
-    """How to read lines at an address.
-
-    A local file that was cut short by a crash gives what is whole in it. Elsewhere, Spark cannot
-    tell such a file from one whose server went away, and that must not look like fewer messages:
-    the job fails and can be run again.
-    """
-    return {**OPTIONS, "ignoreCorruptFiles": str(not elsewhere(address)).lower()}
-
-
-OPTIONS: Final = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": CORRUPT,
+FILES: Final = {
     "recursiveFileLookup": "true",
     "pathGlobFilter": "*.{jsonl,json,jsonl.gz,json.gz,jsonl.zst,json.zst}",
 }
+OPTIONS: Final = {**FILES, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 
 
 def with_file(frame: DataFrame) -> DataFrame:

@@ -285,10 +285,11 @@ def _anomalies(report: Report) -> str:
     if not report["anomalies"]:
         return ""
     items = "".join(
-        f"<li><time>{_time(each['hour'])}</time> {escape(each['sentence'])}.</li>"
+        f"<li><time>{_time(each['since'])}</time> to <time>{_time(each['until'])}</time>,"
+        f" {escape(each['where'])}: {escape(each['sentence'])}.</li>"
         for each in report["anomalies"]
     )
-    return _section("Hours unlike the others", "anomalies", f"<ul>{items}</ul>")
+    return _section("Incidents: hours unlike the others", "anomalies", f"<ul>{items}</ul>")
 
 
 def _course(report: Report) -> str:

@@ -63,7 +63,7 @@ def test_killed_streamed_repeated_compacted(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("ackd_reports.frames.lake._delete", dies)
+        patched.setattr("ackd_reports.frames.storage.delete", dies)
         with pytest.raises(KeyboardInterrupt):
             lake.compact(files_max=0)
     before = sum(1 for _ in partials.rglob("*.parquet"))

@@ -2,6 +2,7 @@
 them. The report must be that of the same files on the local disk, to the byte.
 """
 
+import json
 import os
 import random
 import subprocess
@@ -36,16 +37,37 @@ from ackd_reports.command import main
 out, targets = sys.argv[1:]
 lake = ["--lake", "s3a://lake"]
 first = ["make", "s3a://traces/first", *lake, "--targets", targets, "--until", "last"]
+cut = ["make", "s3a://traces/cut", "--lake", "s3a://lake/other", "--until", "last"]
 for words in (
     ["follow", "s3a://traces/late", *lake, "--once"],
     [*first, "--out", out + "/1"],
     [*first, "--out", out + "/2", "--compact"],
-    ["make", "s3a://traces/cut", "--lake", "s3a://lake/other"],
+    [*cut, "--out", out + "/cut-1"],
+    [*cut, "--out", out + "/cut-2"],
     ["make", "s3a://denied/traces", *lake],
     ["make", "s3a://nowhere/traces", *lake],
     ["make", "s3a://silent/traces", *lake],
 ):
     print("exit", main(words), flush=True)
+"""
+CONTEST: Final = """
+from concurrent.futures import ThreadPoolExecutor
+from pyspark.sql import SparkSession
+from ackd_reports.frames import storage, writer
+
+spark = SparkSession.builder.getOrCreate()
+lease = "s3a://lake/contested/writer/lease-1.lock"
+with ThreadPoolExecutor(8) as pool:
+    made = list(pool.map(lambda n: storage.create(spark, lease, str(n), anew=False), range(8)))
+print("made by", made.count(True), "holds", storage.text_of(spark, lease) == str(made.index(True)))
+with writer.writing(spark, "s3a://lake/other"):
+    try:
+        with writer.writing(spark, "s3a://lake/other", wait_s=1):
+            print("two at a time")
+    except OSError as error:
+        print("refused:", error)
+with writer.writing(spark, "s3a://lake/other", wait_s=1):
+    print("then the next", flush=True)
 """
 
 
@@ -107,12 +129,13 @@ def test_killed_run_again_followed_compacted(world: World, s3: S3, tmp_path: Pat
         s3.put(f"traces/late/{path.name}", path)
     # One that is known, under another name.
     s3.put(f"traces/late/again-{files[0].name}", files[0])
-    # Cut short, it looks as if its server had gone away, and must not count as fewer messages.
+    # Cut short, it looks as if its server had gone away; storage has all that there is of it, so
+    # it is taken up as far as it is whole, and so it is the next time.
     cut = tmp_path / "cut.jsonl.gz"
-    cut.write_bytes(files[0].read_bytes()[:-100])
+    cut.write_bytes(files[0].read_bytes() + files[2].read_bytes()[:5_000])
     s3.put(f"traces/cut/{cut.name}", cut)
     exits, said = submitted(s3, tmp_path)
-    assert exits == [0, 3, 3, 1, 1, 1, 1], said
+    assert exits == [0, 3, 3, 0, 0, 1, 1, 1], said
     same = tables.as_json(world.report)
     for out in ("1", "2"):
         assert (tmp_path / out / "report.json").read_text() == same, out
@@ -120,9 +143,21 @@ def test_killed_run_again_followed_compacted(world: World, s3: S3, tmp_path: Pat
     assert f"0 files taken up, {half} were known" in said
     assert len(s3.keys("lake", "followed/commits/")) > 0
     assert not [key for key in s3.keys("lake", "partials/") if "/_temporary/" in key]
+    assert "1 files taken up, 0 were known, 1 end early" in said
+    told_of = [json.loads((tmp_path / f"cut-{n}" / "report.json").read_text()) for n in (1, 2)]
+    assert told_of[0] == told_of[1]
+    assert told_of[0]["quarantine"]["cut_files"] == [cut.name]
+    assert told_of[0]["totals"]["messages"] > 0
+    # What stays is the marker of a folder.
+    assert not [key for key in s3.keys("lake", "writer/") if key.endswith(".lock")]
+    # Of many that make one lease at a time, one has it, and a lake has one writer.
+    assert "made by 1 holds True" in said
+    assert "refused: s3a://lake/other: process " in said
+    assert "two at a time" not in said
+    assert "then the next" in said
+    assert not [key for key in s3.keys("lake", "other/writer/") if key.endswith(".lock")]
     told = [line for line in said.splitlines() if line.startswith("ackd report: ")]
     reasons = (
-        ("s3a://traces/cut/cut.jsonl.gz", "to its end"),
         ("s3a://denied", "access was denied"),
         ("s3a://nowhere", "no such bucket"),
         ("s3a://silent", "does not answer"),
@@ -139,7 +174,7 @@ def test_killed_run_again_followed_compacted(world: World, s3: S3, tmp_path: Pat
 
 def submitted(s3: S3, folder: Path) -> tuple[list[int], str]:
     """`STEPS` by spark-submit in one JVM; the exit codes, and all that was said."""
-    (folder / "main.py").write_text(STEPS)
+    (folder / "main.py").write_text(STEPS + CONTEST)
     (folder / "targets.toml").write_text(TARGETS)
     silent = free_port()
     own = {
