@@ -69,6 +69,7 @@ from ackd.engine.retry.copier import DEAD, RETRY, Copier
 from ackd.engine.retry.copy_filter import OwnCopyFilter
 from ackd.engine.retry.effect_handlers import effect_handlers
 from ackd.engine.retry.key_queues import KeyQueues
+from ackd.engine.retry.moved_bodies import MovedBodies
 from ackd.engine.retry.own_topic import RetryTopic, dead_letter_topic
 from ackd.engine.settlement.notes import ProgressNotes
 from ackd.engine.settlement.settle import LeaseLook
@@ -519,7 +520,10 @@ def _offer(of: Subscription, by_name: PartsByName, look: LeaseLook) -> None:
         of.leave_group,
     )
     elsewhere = None if sharing is None else sharing.leased_elsewhere
-    attempts = ReceiveAttempts(state, context, partitions, of.dispatcher, of.notes, look, elsewhere)
+    moved = MovedBodies(of.claims, of.bodies)
+    attempts = ReceiveAttempts(
+        state, context, partitions, of.dispatcher, of.notes, look, moved, elsewhere
+    )
     by_name.attempts[name] = attempts
     if sharing is not None:
         sharing.answer_leased(attempts.leased)

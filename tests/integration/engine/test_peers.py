@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -248,6 +249,33 @@ async def test_a_repeat_of_a_receive_may_come_to_another_sidecar(ring: Ring) -> 
         assert repeated.replayed
         assert [each.lease for each in repeated.messages] == [each.lease for each in first.messages]
         assert numbers(repeated.messages) == numbers(first.messages)
+
+
+async def test_r21_a_repeat_of_a_receive_gets_a_lease_whose_message_has_moved(
+    any_ring: Ring,
+) -> None:
+    """It is in the retry topic by then. At the sidecar that answered, at the owner, and at one that
+    started afterwards; another message of the same answer, which did not move, comes with it.
+    """
+    owner, [other] = await any_ring.started(2, stuck_after_ms=1_000)
+    await owner.publish(2)
+    asked: dict[str, Any] = {"attempt_id": "a", "lease_ms": 600_000}
+    first = await other.receive(2, **asked)
+    assert numbers(first.messages) == [0, 1]
+
+    async def moved() -> bool:
+        states = [each.state for each in (await other.runtime.group(NAME).in_flight(0, 9)).messages]
+        return "waiting_for_lease" in states
+
+    await wait_until_async(moved, "a copy that waits for the lease")
+    third = await any_ring.start(stuck_after_ms=1_000)
+    for member in (other, owner, third):
+        again = await member.receive(2, **asked)
+        assert again.replayed, member.name
+        assert [each.lease for each in again.messages] == [each.lease for each in first.messages]
+        assert numbers(again.messages) == [0, 1]
+        assert [each.id for each in again.messages] == [each.id for each in first.messages]
+    assert await owner.settle(first.messages, SettleVerb.ACK) == ["acked"] * 2
 
 
 async def test_any_sidecar_tells_of_the_whole_group(any_ring: Ring) -> None:

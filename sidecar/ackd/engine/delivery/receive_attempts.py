@@ -3,7 +3,8 @@ R21).
 
 The store keeps the id for as long as the leases last. This sidecar keeps the newest messages that
 it answered, wherever they came from and wherever they have gone since. Others, after a restart or
-when the repeat comes to another sidecar, it gets from the owner of their partition.
+when the repeat comes to another sidecar, it gets from the owner of their partition, or from the one
+that has their copies in the retry topic.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.waiters import Waiter
 from ackd.engine.partition.owned import OwnedPartitions
+from ackd.engine.retry.moved_bodies import MovedBodies
 from ackd.engine.settlement.notes import ProgressNotes
 from ackd.engine.settlement.settle import LeaseLook
 from ackd.errors import AttemptMismatchError, StoreError
@@ -73,7 +75,7 @@ class AnsweredMessages:
 
 
 Elsewhere = Callable[[Token, str], Awaitable[Delivery | None]]
-"""Asks the sidecar that owns a lease's partition for its message, by token and lease."""
+"""Asks the sidecars that may have the message of a lease for it, by token and lease."""
 
 
 class ReceiveAttempts:
@@ -87,6 +89,7 @@ class ReceiveAttempts:
         dispatcher: Dispatcher,
         notes: ProgressNotes,
         look: LeaseLook,
+        moved: MovedBodies,
         elsewhere: Elsewhere | None = None,
     ) -> None:
         self._state = state
@@ -95,6 +98,7 @@ class ReceiveAttempts:
         self._dispatcher = dispatcher
         self._notes = notes
         self._look_up = look
+        self._moved = moved
         self._elsewhere = elsewhere
         self._waiting: dict[str, Waiter] = {}
         self._answered = AnsweredMessages()
@@ -177,7 +181,7 @@ class ReceiveAttempts:
         now_ms = self._context.clock.monotonic_ms
         ask_ms, end_ms = now_ms(), now_ms() + BODY_WAIT_MS
         while now_ms() < end_ms:
-            message = self._fetched(token, lease)
+            message = await self._fetched(token, lease)
             if message is None and self._elsewhere is not None and now_ms() >= ask_ms:
                 message = await self._elsewhere(token, lease)
                 ask_ms = now_ms() + ELSEWHERE_POLL_MS
@@ -186,21 +190,21 @@ class ReceiveAttempts:
             await asyncio.sleep(BODY_POLL_MS / 1000)
         raise StoreError("no sidecar has fetched the leased message yet; repeat the request")
 
-    def leased(self, lease: str) -> Delivery | None:
-        """Return the message of a lease, if this sidecar owns its partition and has its body. The
-        attempt and the deadline of the answer are 0.
+    async def leased(self, lease: str) -> Delivery | None:
+        """Return the message of a lease, if this sidecar has its body: in its own partition, or in
+        its copy. The attempt and the deadline of the answer are 0.
         """
         try:
             token = self._context.keys.open(lease)
         except (BadTokenError, UnknownKeyError):
             return None
-        return self._fetched(token, lease)
+        return await self._fetched(token, lease)
 
-    def _fetched(self, token: Token, lease: str) -> Delivery | None:
+    async def _fetched(self, token: Token, lease: str) -> Delivery | None:
         partition = self._partitions.by_ledger.get((token.topic_id, token.partition))
         entry = None if partition is None else partition.ledger.entry(token.offset)
         body = None if entry is None else entry.body
-        if partition is None or entry is None or not isinstance(body, Record):
-            return None
         most = self._state.settings.attempts_max
-        return partition.message(lease, body, 0, most, entry.first_s * 1000, 0)
+        if partition is not None and entry is not None and isinstance(body, Record):
+            return partition.message(lease, body, 0, most, entry.first_s * 1000, 0)
+        return await self._moved.message(token, lease, most)

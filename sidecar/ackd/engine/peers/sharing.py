@@ -4,7 +4,7 @@ and the questions, and tells them which other sidecars live.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from ackd.api.messages import Delivery
 from ackd.core.lease_token import Token
@@ -21,7 +21,6 @@ from ackd.engine.peers.owning import PeerOffers
 from ackd.engine.peers.peer_receives import PeerReceives
 from ackd.engine.peers.questions import PeerQuestions
 from ackd.engine.settlement.notes import ProgressNotes
-from ackd.errors import PeerError
 
 LEASED = "leased"
 """The kind of question that asks for the message of a lease. Its body is the lease."""
@@ -92,22 +91,28 @@ class PeerSharing:
         self._asking.ask_idle()
 
     async def leased_elsewhere(self, token: Token, lease: str) -> Delivery | None:
-        """Ask the owner of a lease's partition for its message."""
+        """Ask for the message of a lease: the owner of its partition, then the others, which may
+        have its copy.
+        """
         end = f":{token.topic_id.hex()}:{token.partition}"
+        first: list[str] = []
+        others: list[str] = []
         for member in self._membership.alive:
             if any(text.endswith(end) for text in member.owned):
-                try:
-                    reply = await self.questions.ask(member.name, LEASED, lease.encode(), ASK_MS)
-                except PeerError:
-                    return None
-                return read_delivery(reply) if reply else None
+                first.append(member.name)
+            elif member.owned:
+                others.append(member.name)
+        for names in (first, others):
+            replies, _ = await self.questions.ask_all(names, LEASED, lease.encode(), ASK_MS)
+            for reply in filter(None, replies.values()):
+                return read_delivery(reply)
         return None
 
-    def answer_leased(self, find: Callable[[str], Delivery | None]) -> None:
+    def answer_leased(self, find: Callable[[str], Awaitable[Delivery | None]]) -> None:
         """Answer other sidecars that ask for the message of a lease, with what `find` returns."""
 
         async def answer(lease: bytes) -> bytes:
-            found = find(lease.decode())
+            found = await find(lease.decode())
             return b"" if found is None else write_delivery(found)
 
         self.questions.on(LEASED, answer)

@@ -16,18 +16,41 @@ from ackd.engine.delivery.receive_attempts import (
     AnsweredMessages,
     ReceiveAttempts,
 )
+from ackd.engine.partition.partition import Partition
+from ackd.engine.retry.body_spill import BodySpill
+from ackd.engine.retry.moved_bodies import MovedBodies
 from ackd.engine.settlement.settle import Settler
 from ackd.errors import AttemptMismatchError, StoreError
-from tests.unit.engine.world import LEASE_MS, NAME, TOPIC, World
+from tests.unit.engine.copies import NoSpill
+from tests.unit.engine.retry_stage import RetryStage
+from tests.unit.engine.world import LEASE_MS, NAME, TOPIC, TOPIC_ID, World
 
 ASK = ReceiveRequest(max=2)
+
+
+class Copies:
+    """Which copies wait for the end of a lease, by the place of their origin."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[bytes, int], dict[int, tuple[Partition, int, int]]] = {}
+
+
+def bodies_of(world: World, copies: Copies) -> MovedBodies:
+    spill = BodySpill(world.state, world.context, world.partitions, NoSpill())
+    return MovedBodies(copies, spill)
 
 
 def parts(world: World) -> tuple[ReceiveAttempts, Dispatcher, Settler]:
     dispatcher = world.dispatcher()
     settler = Settler({NAME: world.settles}, world.context)
     attempts = ReceiveAttempts(
-        world.state, world.context, world.partitions, dispatcher, world.notes, settler.look
+        world.state,
+        world.context,
+        world.partitions,
+        dispatcher,
+        world.notes,
+        settler.look,
+        bodies_of(world, Copies()),
     )
     return attempts, dispatcher, settler
 
@@ -150,6 +173,7 @@ async def test_the_owner_is_asked_for_what_is_not_here(world: World) -> None:
         dispatcher,
         world.notes,
         settler.look,
+        bodies_of(world, Copies()),
         owner,
     )
     again = await elsewhere.receive("a", ASK)
@@ -167,8 +191,38 @@ async def test_a_message_that_cannot_be_had_takes_no_other_with_it(world: World)
     world.fetches(again, [0])
     found = (await restarted.receive("a", ASK)).messages
     assert [each.lease for each in found] == [one.lease]
-    assert restarted.leased(one.lease) == replace(one, attempt=0, deadline_ms=0)
-    assert restarted.leased("v1.of another key") is None
+    assert await restarted.leased(one.lease) == replace(one, attempt=0, deadline_ms=0)
+    assert await restarted.leased("v1.of another key") is None
+
+
+async def test_r4_the_message_of_a_lease_that_moved_is_had_from_its_copy(world: World) -> None:
+    """Under the name of its origin, as it was answered first; not after it is gone there."""
+    stage = RetryStage(world)
+    await stage.begin()
+    retry_copy = await stage.moves()
+    stage.arrives(3, retry_copy)
+    slot = stage.origin_record(0).slot
+    signer = world.context.keys.signer(NAME, TOPIC_ID, 0)
+    lease = signer.token(0, slot.fence, retry_copy.rollback_epoch, slot.attempt)
+    copies = Copies()
+    settler = Settler({NAME: world.settles}, world.context)
+    made = ReceiveAttempts(
+        world.state,
+        world.context,
+        world.partitions,
+        world.dispatcher(),
+        world.notes,
+        settler.look,
+        bodies_of(world, copies),
+    )
+    world.partitions.remove(stage.origin)
+    assert await made.leased(lease) is None
+    copies.held[TOPIC_ID, 0] = {0: (stage.copies, 3, 0)}
+    found = await made.leased(lease)
+    assert found is not None
+    assert (found.lease, found.id, found.record.value) == (lease, f"{TOPIC}/0/0", b"v")
+    stage.copies.close()
+    assert await made.leased(lease) is None
 
 
 async def test_a_repeat_needs_no_partition_here(world: World, attempts: ReceiveAttempts) -> None:
