@@ -1,6 +1,7 @@
 """Random configurations: every mistake is reported, and what is printed can be read again."""
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from ackd.config.load import load_text
 from ackd.config.mistakes import FilePlace, MistakesError, dotted
 from ackd.config.push import PushSettings
 from ackd.config.schema import NAME, Settings, resolved
-from ackd.config.show import as_toml, section_view
+from ackd.config.show import as_toml, public, rows
 from ackd.config.subscription import SubscriptionSettings
 from ackd.config.units import DAY_MS
 
@@ -229,6 +230,18 @@ def _with(section: Any, **changes: Any) -> Any:
             for spec in specs(type(section))
         }
     )
+
+
+def section_view(settings: Settings, *path: str) -> tuple[Mapping[str, object], Mapping[str, str]]:
+    """The values of one section (integers in their units) and their sources, with the same keys."""
+    values: dict[str, object] = {}
+    sources: dict[str, str] = {}
+    for row in rows(settings):
+        if row.path[: len(path)] == path:
+            key = dotted(row.path[len(path) :])
+            values[key] = public(row.spec, row.value)
+            sources[key] = row.source
+    return values, sources
 
 
 @settings(max_examples=50)

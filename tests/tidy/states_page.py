@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ackd.core.record.settles import OF_VERB
-from ackd.core.record.transitions import LATE_PHASE, TABLE, Phase, State, Verb, mermaid, step
+from ackd.core.record.transitions import LATE_PHASE, TABLE, Phase, State, Verb, step
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "states.md"
 VERBS = (
@@ -17,6 +17,7 @@ VERBS = (
     Verb.FINISH,
 )
 
+_ENDS = {Verb.ACK: Phase.ACKED.name.lower(), Verb.FINISH: Phase.GONE.name.lower()}
 HEAD = """# States of a message
 
 Drawn from the transition table in `sidecar/ackd/core/record/transitions.py` by `python -m
@@ -47,6 +48,20 @@ the origin record, which holds the lease or the delay as it was. Once a copy has
 record, nothing changes there any more: an ack or an extend is *lost*, a repeat gets its old answer.
 
 """
+
+
+def mermaid() -> str:
+    """The diagram in the docs, drawn from the table."""
+    lines = ["stateDiagram-v2"]
+    for (phase, verb), s in sorted(TABLE.items()):
+        if s.changes:
+            target = _ENDS.get(verb, s.state.name.lower())
+            lines.append(
+                f"    {phase.name.lower()} --> {target}: {verb.name.lower().replace('_', ' ')}"
+            )
+    lines.append("    leased --> expired: deadline passes")
+    lines.append("    leased --> forgotten: the store is rolled back")
+    return "\n".join(lines)
 
 
 def page() -> str:

@@ -34,18 +34,6 @@ def rows(settings: Settings) -> Iterator[SettingRow]:
     yield from _rows(settings, (), settings.sources)
 
 
-def section_view(settings: Settings, *path: str) -> tuple[Mapping[str, object], Mapping[str, str]]:
-    """The values of one section (integers in their units) and their sources, with the same keys."""
-    values: dict[str, object] = {}
-    sources: dict[str, str] = {}
-    for row in rows(settings):
-        if row.path[: len(path)] == path:
-            key = dotted(row.path[len(path) :])
-            values[key] = public(row.spec, row.value)
-            sources[key] = row.source
-    return values, sources
-
-
 def public(spec: Spec, value: object) -> object:
     """A value in JSON's types, secrets hidden."""
     if value is None:

@@ -152,14 +152,6 @@ def encode_open(request: Open, run: bytes) -> bytes:
         raise StoreCallError(f"a store call has a number out of range: {error}") from error
 
 
-def decode_snapshot(answer: list[bytes]) -> Snapshot:
-    """Unpack the open script's answer."""
-    snapshot, rest = decode_head(answer)
-    for slots in rest:
-        snapshot.slots += slots
-    return snapshot
-
-
 def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]]:
     """Unpack everything but the slots, and these as an iterator over chunks: 100,000 slots take a
     tenth of a second.

@@ -144,11 +144,6 @@ class Flusher:
         self._replied = asyncio.Event()
         self._stopped = False
 
-    @property
-    def items_waiting(self) -> int:
-        """Count the operations that were submitted and not yet sent."""
-        return self._items
-
     def submit(
         self, handle: LedgerHandle, ops: Sequence[Op], texts: CallTexts = NO_TEXTS
     ) -> asyncio.Future[RecordReply]:

@@ -62,12 +62,8 @@ Lines = Queue[logging.LogRecord | None]
 class Redactor:
     """Removes secrets from a text: by their form, and by their value if `ackd.hidden` knows it."""
 
-    def __init__(self, hidden: Hidden | None = None) -> None:
-        self._hidden = hidden or Hidden()
-
-    def hide(self, secret: str) -> None:
-        """From now on replace this value in every log line."""
-        self._hidden.add(secret)
+    def __init__(self, hidden: Hidden) -> None:
+        self._hidden = hidden
 
     def text(self, text: str) -> str:
         for secret in self._hidden.values():

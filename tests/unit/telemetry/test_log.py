@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackd.config.schema import LogFormat, TelemetrySettings
+from ackd.hidden import HIDDEN, Hidden
 from ackd.telemetry import log
 from ackd.telemetry.log import BURST, FIELD_CHARS_MAX, QUEUE_LINES_MAX, Redactor
 
@@ -98,7 +99,7 @@ def test_levels_and_quiet_libraries() -> None:
     ],
 )
 def test_secrets_are_taken_out_wherever_they_stand(text: str, secret: str) -> None:
-    log.REDACTOR.hide("known-by-value")
+    HIDDEN.add("known-by-value")
 
     def act() -> None:
         LOG.info("see %s", text)
@@ -117,9 +118,9 @@ def test_a_field_that_is_named_after_a_secret_is_hidden() -> None:
 
 @given(st.text(min_size=4, max_size=30), st.integers(0, FIELD_CHARS_MAX + 50))
 def test_no_cut_lets_a_part_of_a_secret_through(secret: str, offset: int) -> None:
-    redactor = Redactor()
-    redactor.hide(secret)
-    shown = redactor.short("\x00" * offset + secret)
+    hidden = Hidden()
+    hidden.add(secret)
+    shown = Redactor(hidden).short("\x00" * offset + secret)
     assert len(shown) <= FIELD_CHARS_MAX
     assert shown.strip("\x00") in ("***", "**", "*", "") or secret.strip("\x00*") == ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from ackd.cli import common
@@ -29,6 +29,14 @@ class AdminEndpoint:
     def name(self) -> str:
         """The address as an operator writes it in `--url`, without a scheme."""
         return f"{UNIX}{self.unix}" if self.unix else self.url.partition("://")[2]
+
+
+def subscription_action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
+    """Declare one of a command's actions, which is about a subscription."""
+    sub: argparse.ArgumentParser = actions.add_parser(name, help=text, allow_abbrev=False)
+    sub.add_argument("subscription", help="name of the subscription")
+    add_arguments(sub, "admin")
+    return sub
 
 
 def add_arguments(parser: argparse.ArgumentParser, port: Port, *, several: bool = False) -> None:

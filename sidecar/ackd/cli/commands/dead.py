@@ -15,6 +15,7 @@ from typing import Any
 from ackd.cli import argument_types, exit_codes
 from ackd.cli.client import endpoint
 from ackd.cli.client.admin import Admin, RefusedError, follow
+from ackd.cli.client.endpoint import subscription_action
 
 PAGE = 100
 _FILTERS = ("topic", "key", "reason", "error")
@@ -25,14 +26,14 @@ Json = dict[str, Any]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `ackd dead`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = _action(actions, "list", "list dead letters")
+    listing = subscription_action(actions, "list", "list dead letters")
     listing.add_argument(
         "--max", type=int, default=PAGE, metavar="N", help="list at most so many; default 100"
     )
     listing.add_argument("--json", action="store_true", help="print one JSON object per line")
-    peek = _action(actions, "peek", "print one dead letter with its body, as JSON")
+    peek = subscription_action(actions, "peek", "print one dead letter with its body, as JSON")
     peek.add_argument("id", help="id of the dead letter as `list` prints it, say 0-17")
-    redrive = _action(actions, "redrive", "deliver dead letters again")
+    redrive = subscription_action(actions, "redrive", "deliver dead letters again")
     _add_selection(redrive)
     redrive.add_argument(
         "--to",
@@ -55,7 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="remove a header of the redriven messages",
     )
-    purge = _action(actions, "purge", "finish dead letters without delivery; this can't be undone")
+    purge = subscription_action(
+        actions, "purge", "finish dead letters without delivery; this can't be undone"
+    )
     _add_selection(purge)
     purge.add_argument(
         "--confirm",
@@ -72,13 +75,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         endpoint.add_arguments(sub, "admin")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(sub.format_usage() for sub in actions.choices.values())
-
-
-def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
-    sub: argparse.ArgumentParser = actions.add_parser(name, help=text, allow_abbrev=False)
-    sub.add_argument("subscription", help="name of the subscription")
-    endpoint.add_arguments(sub, "admin")
-    return sub
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:

@@ -6,11 +6,10 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from ackd.cli import exit_codes
-from ackd.cli.client import endpoint
 from ackd.cli.client.admin import Admin, RefusedError
+from ackd.cli.client.endpoint import subscription_action
 from ackd.cli.commands.seek import add_way, move
 from ackd.cli.offline.offsets_file import read_progress
 from ackd.errors import ConfigError
@@ -19,8 +18,8 @@ from ackd.errors import ConfigError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `ackd progress`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    _action(actions, "export", "print the group's progress as JSON")
-    taking = _action(
+    subscription_action(actions, "export", "print the group's progress as JSON")
+    taking = subscription_action(
         actions,
         "import",
         "set the group's progress from an export, or from RocketMQ's offsets.json",
@@ -42,13 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_way(taking)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(sub.format_usage() for sub in actions.choices.values())
-
-
-def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
-    sub: argparse.ArgumentParser = actions.add_parser(name, help=text, allow_abbrev=False)
-    sub.add_argument("subscription", help="name of the subscription")
-    endpoint.add_arguments(sub, "admin")
-    return sub
 
 
 def run(arguments: argparse.Namespace) -> int:

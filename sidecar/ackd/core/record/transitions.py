@@ -208,20 +208,3 @@ def lua_table() -> str:
 
 def _is_verb(index: int) -> bool:
     return index % 16 in set(Verb)
-
-
-_ENDS = {Verb.ACK: Phase.ACKED.name.lower(), Verb.FINISH: Phase.GONE.name.lower()}
-
-
-def mermaid() -> str:
-    """The diagram in the docs, drawn from the table."""
-    lines = ["stateDiagram-v2"]
-    for (phase, verb), s in sorted(TABLE.items()):
-        if s.changes:
-            target = _ENDS.get(verb, s.state.name.lower())
-            lines.append(
-                f"    {phase.name.lower()} --> {target}: {verb.name.lower().replace('_', ' ')}"
-            )
-    lines.append("    leased --> expired: deadline passes")
-    lines.append("    leased --> forgotten: the store is rolled back")
-    return "\n".join(lines)

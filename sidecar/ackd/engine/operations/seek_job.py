@@ -25,6 +25,7 @@ from ackd.engine.control.control import Control
 from ackd.engine.operations.archive import Archive, KeepRight
 from ackd.engine.operations.seek_document import SeekDocument, SeekTarget, Stage
 from ackd.engine.ownership import undo
+from ackd.engine.ownership.external_reset import skip
 from ackd.engine.ownership.records import OPS_MAX, Records
 from ackd.engine.retry.dead_letter_reader import DeadLetterLog, Letter, open_log
 from ackd.errors import StoreError
@@ -197,7 +198,7 @@ class SeekJob:
         self, handle: LedgerHandle, over: Sequence[Letter], states: Mapping[int, State]
     ) -> None:
         """Finish copies. `states`: of the slots when this sidecar took the record."""
-        ops = [_skip(letter.record.offset) for letter in over]
+        ops = [skip(letter.record.offset) for letter in over]
         reply = await self._records.decide(handle, ops)
         self._document.copies += len(ops)
         for letter, result in zip(over, reply.results, strict=True):
@@ -212,7 +213,7 @@ class SeekJob:
         if target is not None:
             offset = letter.retry_copy.origin.offset
             target.held.append(offset)
-            await self._decide_as_owner(target, [_skip(offset)])
+            await self._decide_as_owner(target, [skip(offset)])
 
     async def _decide_as_owner(self, target: SeekTarget, ops: Sequence[Op]) -> None:
         taken = await self._records.take(self._key(target), target.offset)
@@ -256,7 +257,7 @@ class SeekJob:
             target.epoch = snapshot.epoch
             await self._save()
         ops: list[Op] = [Reset(target.offset)] if snapshot.epoch <= target.epoch else []
-        ops += [_skip(offset) for offset in target.held]
+        ops += [skip(offset) for offset in target.held]
         ops += _gaps(target)
         for start in range(0, len(ops), OPS_MAX):
             await self._records.decide(handle, ops[start : start + OPS_MAX])
@@ -304,11 +305,6 @@ def _live(snapshot: Snapshot) -> set[int]:
         for slot in snapshot.slots
         if slot.state is State.LEASED and slot.when_ms > snapshot.now_ms
     }
-
-
-def _skip(offset: int) -> Op:
-    """Finish a message without delivery, unless it is under lease."""
-    return Gap(offset, offset + 1, Finish.SKIPPED)
 
 
 def _gaps(target: SeekTarget) -> list[Op]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ackd.core.origin import Origin
-from ackd.engine.partition.copy_headers import ORIGIN, RetryCopy
+from ackd.engine.partition.copy_headers import RetryCopy
+from ackd.engine.retry.copy_filter import is_copy
 from ackd.ports import DeadLetterOrigins, DeadOrigin, Record
 
 REASON = "a dead letter of another consumer"
@@ -33,7 +34,7 @@ class ExternalDeadLetters:
         places = [
             place
             for place, retry_copy in enumerate(known)
-            if retry_copy is None and not _of_ackd(records[place])
+            if retry_copy is None and not is_copy(records[place])
         ]
         if not places:
             return found
@@ -60,8 +61,3 @@ class ExternalDeadLetters:
             published_ms=record.timestamp_ms,
             reason=REASON,
         )
-
-
-def _of_ackd(record: Record) -> bool:
-    """Whether ackd wrote it, for another subscription."""
-    return any(name == ORIGIN for name, _ in record.headers)

@@ -21,6 +21,7 @@ from ackd.core.record.transitions import Outcome, State
 from ackd.engine.base.spill_file import Held, Stub
 from ackd.engine.partition.partition import Partition
 from ackd.engine.tracing.batches import SpanBatches
+from ackd.engine.tracing.commit_spans import CommitSpans
 from ackd.ports import Record
 from ackd.telemetry.acked import DEADLINE, END, PUBLISHED, Acked
 from ackd.telemetry.spans import MASK_56, MessageSpans, SpanEvent, link, number, text, truth
@@ -29,8 +30,6 @@ from ackd.telemetry.traces import Traces
 N = TypeVar("N")
 CONTEXT = "traceparent"
 NOTED_MAX = 100_000
-COMMIT_MS = 10_000
-"""Least time between two commit spans of a partition."""
 LAPSED_MS = 2_000
 """A lapsed lease gets its span when its message goes on, or after this: until then the owner may
 still learn of a settle that came in time at another sidecar.
@@ -73,7 +72,6 @@ class Whole(Protocol):
     def flushed(self, partition: Partition) -> None: ...
 
 
-# tidy: long-class attributes=13 -- what one pass over a reply needs at hand
 class PartitionSpans:
     """Lives as long as the partition is owned."""
 
@@ -88,9 +86,7 @@ class PartitionSpans:
         self._kept: dict[int, None] = {}
         self._lapsed: dict[int, _Lapsed] = {}
         self._batches = SpanBatches(tracing.traces, copies=partition.ledger.holds_copies)
-        self._reported_commit_ms = -COMMIT_MS
-        self._commits = 0
-        self._commit: tuple[int, int] | None = None
+        self._commits = CommitSpans(tracing.traces, tracing.now_ms)
         self._traces.collect(self, self.flush)
 
     def lives(self, epoch: int) -> MessageSpans:
@@ -311,25 +307,13 @@ class PartitionSpans:
         self._tell(event, lives, offset, facts, entry, more)
 
     def committed(self, offset: int, end: int) -> None:
-        """The broker has the progress; written at most every `COMMIT_MS`. `end` -1: not known."""
-        self._commit = offset, end
-        if self._tracing.now_ms() - self._reported_commit_ms >= COMMIT_MS:
-            self._tell_commit()
+        """The broker has the progress. `end` -1: not known."""
+        self._commits.committed(offset, end)
+        self._tell_commit(last=False)
 
-    def _tell_commit(self) -> None:
-        """Write the last commit, unless it has a span already."""
-        if self._lives is None or self._commit is None:
-            return
-        offset, end = self._commit
-        self._commit = None
-        self._reported_commit_ms = self._tracing.now_ms()
-        self._commits += 1
-        more = f",{number('ackd.commit.offset', offset)}"
-        if end >= 0:
-            more += f",{number('ackd.commit.lag', max(end - offset, 0))}"
-        now_us = self._partition.ledger.store_ms * 1000
-        span = self._lives.batch(SpanEvent.COMMIT, now_us, now_us, more, self._commits)
-        self._traces.add(SpanEvent.COMMIT, [span])
+    def _tell_commit(self, *, last: bool) -> None:
+        if self._lives is not None:
+            self._commits.tell(self._lives, self._partition.ledger.store_ms, last=last)
 
     # --- what is known of a message
 
@@ -418,8 +402,7 @@ class PartitionSpans:
             for offset in old:
                 self._went_on(self._lives, offset)
             self._batches.flush(self._lives)
-            if self._partition.closed or now_ms - self._reported_commit_ms >= COMMIT_MS:
-                self._tell_commit()
+            self._tell_commit(last=self._partition.closed)
         if self._partition.closed:
             self._traces.collected(self)
             self._tracing.flushed(self._partition)

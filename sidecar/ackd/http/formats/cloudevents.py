@@ -168,7 +168,7 @@ def _choose_form(event: EventForm, payload: str) -> None:
         return
     if form == "json" and is_json(data):
         event.form = "json"
-    elif form == "text" and _is_text(data):
+    elif form == "text" and is_text(data):
         event.form = "text"
         event.attributes.setdefault("datacontenttype", "text/plain")
     else:
@@ -181,7 +181,8 @@ def is_json_type(kind: str) -> bool:
     return _JSON_TYPE.fullmatch(kind) is not None
 
 
-def _is_text(raw: bytes) -> bool:
+def is_text(raw: bytes) -> bool:
+    """Whether bytes are UTF-8."""
     try:
         raw.decode()
     except UnicodeDecodeError:

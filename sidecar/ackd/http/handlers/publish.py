@@ -202,7 +202,7 @@ def _value(body: MessageBody, at: str) -> bytes | None:
             raise field_errors([(f"{at}/tombstone", "A tombstone has no value.")])
         return None
     if json:
-        if not _is_utf8(json):
+        if not cloudevents.is_text(json):
             raise BadBodyError(f"{at}/json is not UTF-8.")
         return json
     if isinstance(body.text, str):
@@ -216,14 +216,6 @@ def _bytes(value: str | Base64 | None) -> bytes | None:
     if value is None or isinstance(value, str):
         return None if value is None else value.encode()
     return value.base64
-
-
-def _is_utf8(raw: bytes) -> bool:
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 # --- CloudEvents in JSON --------------------------------------------------------------------------

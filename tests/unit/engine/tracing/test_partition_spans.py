@@ -11,7 +11,8 @@ from ackd.core.record.transitions import Verb
 from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_headers
 from ackd.engine.partition.ordering import position_of
 from ackd.engine.partition.partition import Partition, Policy
-from ackd.engine.tracing.partition_spans import COMMIT_MS, LAPSED_MS
+from ackd.engine.tracing.commit_spans import COMMIT_MS
+from ackd.engine.tracing.partition_spans import LAPSED_MS
 from ackd.ports import Record
 from ackd.telemetry.spans import SpanEvent
 from tests.unit.engine.retry_stage import RETRY_ID, RETRY_TOPIC
