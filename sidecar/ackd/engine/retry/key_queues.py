@@ -50,7 +50,36 @@ class _Doubt(NamedTuple):
     place: int
 
 
-# tidy: long-class attributes=13 -- six collaborators, and what is under way
+class KeySweep:
+    """Asks for some blocked keys, in turn: when a key gets no more messages, nothing else unblocks
+    it. `due_ms`: when to ask next, on the monotonic clock.
+    """
+
+    def __init__(self, partitions: OwnedPartitions) -> None:
+        self._partitions = partitions
+        self._next: dict[Partition, int] = {}
+        self.due_ms = 0
+
+    def soon(self, now_ms: int) -> None:
+        """A queue has changed: its next message may be free."""
+        self.due_ms = min(self.due_ms, now_ms + SOON_MS)
+
+    def ask_if_due(self, now_ms: int) -> None:
+        if now_ms < self.due_ms:
+            return
+        self.due_ms = now_ms + SWEEP_MS
+        following: dict[Partition, int] = {}
+        for partition in self._partitions.owned.values():
+            blocked = partition.ledger.send_back.blocked
+            keys = [key for key in blocked if isinstance(key, int)]
+            if not keys or not partition.grantable:
+                continue
+            start = self._next.get(partition, 0) % len(keys)
+            partition.ask_blockers(keys[start : start + SWEEP_MAX])
+            following[partition] = start + SWEEP_MAX if start + SWEEP_MAX < len(keys) else 0
+        self._next = following
+
+
 class KeyQueues:
     """The key queues of one subscription; does nothing while no key is blocked."""
 
@@ -71,8 +100,8 @@ class KeyQueues:
         self._context = context
         self._over: dict[tuple[int, int], OriginRecordRef] = {}
         self._doubts: dict[_Doubt, list[tuple[Partition, int]]] = {}
-        self._swept: dict[Partition, int] = {}
-        self._again_ms = self._sweep_ms = 0
+        self._sweep = KeySweep(partitions)
+        self._again_ms = 0
         self._telling = asyncio.Lock()
         self._wake = asyncio.Event()
 
@@ -109,13 +138,10 @@ class KeyQueues:
 
     async def run(self) -> None:
         while True:
-            now_ms = self._context.clock.monotonic_ms()
-            if now_ms >= self._sweep_ms:
-                self._sweep_ms = now_ms + SWEEP_MS
-                self._sweep()
+            self._sweep.ask_if_due(self._context.clock.monotonic_ms())
             await self.tell()
             await self._resolve()
-            await self._sleep(self._sweep_ms)
+            await self._sleep(self._sweep.due_ms)
 
     async def _sleep(self, until_ms: int) -> None:
         self._wake.clear()
@@ -173,8 +199,7 @@ class KeyQueues:
             return False
         if reply.verdict is CallStatus.OK:
             self._context.replay_log.confirmed(key, incarnation, ops)
-            soon_ms = self._context.clock.monotonic_ms() + SOON_MS
-            self._sweep_ms = min(self._sweep_ms, soon_ms)
+            self._sweep.soon(self._context.clock.monotonic_ms())
         return reply.verdict in (CallStatus.OK, CallStatus.ABSENT)
 
     async def _resolve(self) -> None:
@@ -203,18 +228,3 @@ class KeyQueues:
         except StoreError:
             return False
         return reply.verdict is CallStatus.OK and reply.results[0].state is State.FINISHED
-
-    def _sweep(self) -> None:
-        """Ask for some blocked keys, in turn: when a key gets no more messages, nothing else
-        unblocks it.
-        """
-        swept: dict[Partition, int] = {}
-        for partition in self._partitions.owned.values():
-            blocked = partition.ledger.send_back.blocked
-            keys = [key for key in blocked if isinstance(key, int)]
-            if not keys or not partition.grantable:
-                continue
-            start = self._swept.get(partition, 0) % len(keys)
-            partition.ask_blockers(keys[start : start + SWEEP_MAX])
-            swept[partition] = start + SWEEP_MAX if start + SWEEP_MAX < len(keys) else 0
-        self._swept = swept
