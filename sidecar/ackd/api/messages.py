@@ -203,7 +203,7 @@ class LeaseView:
 @dataclass(slots=True)
 class PartitionLag:
     """Progress of one partition, as offsets; -1 = this sidecar does not know. `owner`: the
-    sidecar that grants leases.
+    sidecar that grants leases. `retry_topic`: it is a partition of the group's retry topic.
     """
 
     topic: str
@@ -217,6 +217,43 @@ class PartitionLag:
     leased: int
     retrying: int
     oldest_age_ms: int | None
+    retry_topic: bool = False
+
+
+@dataclass(slots=True)
+class MessagesServed:
+    """Messages that one sidecar has handed out since it began: `own` of its partitions to
+    applications beside it, `for_peers` of its partitions to those beside other sidecars,
+    `through_peers` of other sidecars' partitions to applications beside it.
+    """
+
+    own: int = 0
+    for_peers: int = 0
+    through_peers: int = 0
+
+
+@dataclass(slots=True)
+class SidecarShare:
+    """What one sidecar of the group owns and does. `lag`: of its partitions of the topics, -1 = not
+    known. `served`: absent if it did not tell.
+    """
+
+    sidecar: str
+    partitions: int = 0
+    retry_topic_partitions: int = 0
+    lag: int = 0
+    served: MessagesServed | None = None
+
+    def add(self, row: PartitionLag) -> None:
+        """Count a partition that it owns."""
+        if row.retry_topic:
+            self.retry_topic_partitions += 1
+            return
+        self.partitions += 1
+        if row.watermark < 0 or row.end < 0 or self.lag < 0:
+            self.lag = -1
+        else:
+            self.lag += max(row.end - row.watermark, 0)
 
 
 STATES = ("ready", "leased", "retrying", "dead", "moving", "waiting_for_lease")
@@ -288,12 +325,13 @@ class Explanation:
 
 @dataclass(slots=True)
 class GroupLag:
-    """A row for each partition of the group. `missing`: sidecars that did not answer, and why;
-    rows of theirs have -1 for what is not known.
+    """A row for each partition of the group, and one for each sidecar. `missing`: sidecars that did
+    not answer, and why; rows of theirs have -1 for what is not known.
     """
 
     partitions: list[PartitionLag]
     missing: dict[str, str] = field(default_factory=dict)
+    sidecars: list[SidecarShare] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -17,10 +17,12 @@ from prometheus_client.exposition import choose_encoder
 from ackd.telemetry import log
 from ackd.telemetry.family_registry import AnyFamily, FamilyRegistry
 
+OWN, FOR_PEERS, THROUGH_PEERS = "own", "for_peers", "through_peers"
+"""The ways in which a sidecar hands messages out."""
 ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
 
-# tidy: long-class lines=395 attributes=82 -- the catalogue: an attribute for each metric
+# tidy: long-class lines=397 attributes=83 -- the catalogue: an attribute for each metric
 class Metrics:
     """All metrics of one ackd process, in a registry of their own."""
 
@@ -367,6 +369,13 @@ class Metrics:
             "Other sidecars that this one needed in the last minute, for messages of their "
             "partitions, and that it could not reach.",
             (),
+        )
+        self.served = self._made.counter(
+            "ackd_messages_served",
+            "Messages handed out, by way: own (of its partitions, to applications beside it), "
+            "for_peers (of its partitions, to those beside other sidecars), through_peers (of "
+            "other sidecars' partitions, to applications beside it).",
+            ("subscription", "way"),
         )
         self.peer_handshakes_refused = self._made.counter(
             "ackd_peer_handshakes_refused",

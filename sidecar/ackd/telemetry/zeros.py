@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import product
 
 from ackd.core.record.settles import SettleVerb
-from ackd.telemetry.metrics import Metrics
+from ackd.telemetry.metrics import FOR_PEERS, OWN, THROUGH_PEERS, Metrics
 
 
 def begin(metrics: Metrics, subscription: str) -> None:
@@ -28,6 +28,8 @@ def begin(metrics: Metrics, subscription: str) -> None:
         metrics.lost_settles.at(subscription, verb.value)
     for decision in ("accepted", "refused"):
         metrics.external_commits.at(subscription, decision)
+    for way in (OWN, FOR_PEERS, THROUGH_PEERS):
+        metrics.served.at(subscription, way)
     for outcome in ("done", "failed"):
         metrics.commits.at(subscription, outcome)
     for reason in ("age", "span", "delay", "bytes"):

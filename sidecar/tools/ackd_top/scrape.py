@@ -89,7 +89,9 @@ def of_lag(partitions: Iterable[Mapping[str, Any]], oldest_s: float) -> Subscrip
     """The same figures from the answers of the data port, which has no metrics."""
     owned = [each for each in partitions if each["watermark"] >= 0]
     gauges = {
-        "lag": sum(max(each["end"] - each["watermark"], 0) for each in owned),
+        "lag": sum(
+            max(each["end"] - each["watermark"], 0) for each in owned if not each["retry_topic"]
+        ),
         "ready": sum(each["ready"] for each in owned),
         "in_flight": sum(each["leased"] for each in owned),
         "waiting": sum(each["retrying"] for each in owned),

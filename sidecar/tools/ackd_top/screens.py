@@ -29,6 +29,10 @@ _PARTITIONS = (
     "partition", "lag", "held by", "leased", "waiting", "ready", "done above", "unfinished",
     "owner",
 )  # fmt: skip
+_SIDECARS = (
+    "sidecar", "partitions", "of the retry topic", "lag", "served: own", "for peers",
+    "through peers",
+)  # fmt: skip
 _DEAD = ("dead letter", "message", "dead since", "attempts", "why")
 
 
@@ -51,7 +55,7 @@ def now_ms() -> int:
 
 
 class SubscriptionScreen(Screen[None]):
-    """Messages in flight, the oldest first, and partitions below."""
+    """Messages in flight, the oldest first; partitions and sidecars below."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "other table"),
@@ -67,16 +71,19 @@ class SubscriptionScreen(Screen[None]):
         self._wrong: list[str] = []
 
     def compose(self) -> ComposeResult:
-        """Heading, limits, messages, partitions, keys."""
+        """Heading, limits, messages, partitions, sidecars, keys."""
         yield Static(clean(self.subscription), id="head", markup=False)
         yield Static("", id="trouble", markup=False)
         yield Rows(id="messages", cursor_type="row")
         yield Rows(id="partitions", cursor_type="row")
+        yield DataTable(id="sidecars", cursor_type="none")
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        for name, titles in (("#messages", _MESSAGES), ("#partitions", _PARTITIONS)):
+        tables = (("#messages", _MESSAGES), ("#partitions", _PARTITIONS), ("#sidecars", _SIDECARS))
+        for name, titles in tables:
             self.query_one(name, DataTable).add_columns(*titles)
+        self.query_one("#sidecars").can_focus = False
         self.query_one("#messages").focus()
         self.run_worker(self._follow(), exclusive=True)
 
@@ -100,11 +107,11 @@ class SubscriptionScreen(Screen[None]):
         name = self.subscription
         self._wrong = []
 
-        async def one(sidecar: SidecarClient) -> tuple[Json, list[Json], list[Json]] | None:
+        async def one(sidecar: SidecarClient) -> tuple[Json, Json, list[Json]] | None:
             try:
                 return await asyncio.gather(
                     sidecar.explain(name),
-                    sidecar.lag(name),
+                    sidecar.progress(name),
                     sidecar.in_flight(name, 0, MESSAGES_MAX),
                 )
             except (AwayError, SidecarRefusedError) as error:
@@ -135,6 +142,8 @@ class SubscriptionScreen(Screen[None]):
                 row, found.heads.get(where)
             )
         fill(self._of("#partitions"), partitions)
+        shares = {each["sidecar"]: words.share_cells(each) for each in found.sidecars}
+        fill(self._of("#sidecars"), shares)
 
     def _of(self, name: str) -> DataTable[Text]:
         return self.query_one(name, DataTable)

@@ -144,10 +144,10 @@ class SidecarClient:
         try:
             report.limits = [clean(each) for each in (await self.explain(name))["limits"]]
             if report.figures is None:
-                oldest, lag = await asyncio.gather(self.in_flight(name, 0, 1), self.lag(name))
+                oldest, lag = await asyncio.gather(self.in_flight(name, 0, 1), self.progress(name))
                 since_ms = min((each["since_ms"] for each in oldest), default=None)
                 oldest_s = 0 if since_ms is None else time.time_ns() / 1e9 - since_ms / 1000
-                report.figures = scrape.of_lag(lag, max(oldest_s, 0))
+                report.figures = scrape.of_lag(lag["partitions"], max(oldest_s, 0))
             report.messages = []
             if report.figures.oldest_s * 1000 >= self._older_ms:
                 report.messages = await self.in_flight(name, self._older_ms, MESSAGES_MAX)
@@ -158,12 +158,9 @@ class SidecarClient:
         """Raises AwayError, RefusedError, as all of these do."""
         return await self.get("v1", "subscriptions", name, "explain", query=OWN)
 
-    async def lag(self, name: str) -> list[Json]:
-        """Ask for a subscription's progress: one row for each partition."""
-        found: list[Json] = (await self.get("v1", "subscriptions", name, "lag", query=OWN))[
-            "partitions"
-        ]
-        return found
+    async def progress(self, name: str) -> Json:
+        """Ask for a subscription's progress: `partitions`, and what the sidecar does."""
+        return await self.get("v1", "subscriptions", name, "lag", query=OWN)
 
     async def in_flight(self, name: str, older_ms: int, most: int) -> list[Json]:
         """The oldest messages in flight."""

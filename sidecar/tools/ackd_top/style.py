@@ -57,6 +57,11 @@ DataTable > .datatable--hover {
     min-height: 4;
     border-top: ascii ansi_default;
 }
+#sidecars {
+    height: auto;
+    max-height: 8;
+    border-top: ascii ansi_default;
+}
 #filter {
     height: 1;
     border: none;

@@ -23,6 +23,7 @@ class Detail:
     ordered: list[Json] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
     messages: dict[str, Json] = field(default_factory=dict)
+    sidecars: list[Json] = field(default_factory=list)
 
     def find(self, message_id: str) -> Json | None:
         """A message in flight, or one that holds a partition although nobody has it."""
@@ -35,21 +36,24 @@ class Detail:
         return next((each for each in self.heads.values() if _is_head(each, message_id)), None)
 
 
-def detail(answers: Iterable[tuple[Json, Sequence[Json], Sequence[Json]]]) -> Detail:
+def detail(answers: Iterable[tuple[Json, Json, Sequence[Json]]]) -> Detail:
     """Out of (explain, lag, in flight) of each sidecar; the owner's row of a partition counts."""
     found = Detail()
     rows: dict[tuple[str, int], Json] = {}
-    for explained, lag, messages in answers:
+    shares: dict[str, Json] = {}
+    for explained, progress, messages in answers:
         found.limits += [each for each in explained["limits"] if each not in found.limits]
         found.ordered += explained.get("ordered", ())
         for head in explained["partitions"]:
             found.heads[head["topic"], head["partition"]] = head
-        for row in lag:
+        shares |= {each["sidecar"]: each for each in progress["sidecars"]}
+        for row in progress["partitions"]:
             where = (row["topic"], row["partition"])
             if where not in rows or row["watermark"] >= 0:
                 rows[where] = row
         found.messages |= {each["id"]: each for each in messages}
     found.partitions = [rows[where] for where in sorted(rows)]
+    found.sidecars = [shares[name] for name in sorted(shares)]
     oldest = sorted(found.messages.values(), key=lambda each: (each["since_ms"], each["id"]))
     found.messages = {each["id"]: each for each in oldest}
     return found
@@ -77,6 +81,19 @@ def partition_cells(row: Json, head: Json | None) -> list[str]:
     numbers = (row["leased"], row["retrying"], row["ready"], row["done_above"], row["watermark"])
     by = UNKNOWN if head is None or head["head"] is None else clean(head["head"]["id"])
     return [name, count(lag), by, *(str(each) for each in numbers), clean(row["owner"])]
+
+
+def share_cells(share: Json) -> list[str]:
+    """Name, partitions of the topics and of the retry topic, lag, messages served by way."""
+    lag, served = share["lag"], share.get("served")
+    ways = ("own", "for_peers", "through_peers")
+    return [
+        clean(share["sidecar"]),
+        str(share["partitions"]),
+        str(share["retry_topic_partitions"]),
+        count(None if lag < 0 else lag),
+        *(UNKNOWN if served is None else str(served[each]) for each in ways),
+    ]
 
 
 def dead_cells(letter: Json) -> list[str]:

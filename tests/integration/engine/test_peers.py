@@ -96,6 +96,19 @@ async def test_workers_at_three_sidecars_share_one_partition(any_ring: Ring) -> 
     assert done == Counter(range(count))
     assert min(by[each.name] for each in every) >= count // 5, by
     await owner.until_watermark(count)
+    told = await others[0].runtime.group(NAME).lag()
+    assert told.missing == {}
+    shares = {each.sidecar: each for each in told.sidecars}
+    assert sum(each.partitions for each in shares.values()) == shares[owner.name].partitions == 1
+    assert all(each.lag == 0 for each in shares.values()), "none is behind"
+    for each in others:
+        served = shares[each.name].served
+        assert served is not None
+        assert (served.own, served.for_peers, served.through_peers) == (0, 0, by[each.name])
+    served = shares[owner.name].served
+    assert served is not None
+    assert (served.own, served.through_peers) == (by[owner.name], 0)
+    assert served.for_peers == count - by[owner.name]
 
 
 async def test_every_settle_works_where_the_message_came_through_a_link(any_ring: Ring) -> None:

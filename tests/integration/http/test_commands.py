@@ -115,9 +115,17 @@ def test_looking(sidecar: Sidecar) -> None:
     assert "leased   attempt" in shown.stdout
     assert "worker-7" in shown.stdout
     assert ackd(sidecar, "inflight", "orders", "--older", "10m").stdout == ""
-    partitions = json.loads(_json(sidecar, "lag"))["partitions"]
-    lines = ackd(sidecar, "lag", "orders").stdout.splitlines()
+    answer = json.loads(_json(sidecar, "lag"))
+    partitions = answer["partitions"]
+    told, _, shares = ackd(sidecar, "lag", "orders").stdout.partition("\n\n")
+    lines = told.splitlines()
     assert len(lines) == len(partitions) + 1
+    [share] = answer["sidecars"]
+    [_, line] = shares.splitlines()
+    own, copies = (sum(each["retry_topic"] is of for each in partitions) for of in (False, True))
+    assert (share["partitions"], share["retry_topic_partitions"]) == (own, copies)
+    assert share["served"]["own"] > 0
+    assert line.split()[:3] == [share["sidecar"], str(own), str(copies)]
     assert lines[0].split()[:3] == ["partition", "lag", "end"]
     explained = ackd(sidecar, "explain", "orders").stdout
     for name in names:

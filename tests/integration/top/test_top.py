@@ -187,6 +187,10 @@ async def _inside(app: TopApp, pilot: Pilot[None], busy: Sidecar) -> None:
     assert isinstance(app.screen, SubscriptionScreen)
     assert "5 in flight" in text_of(app, "#head")
     owned = {row[0]: row for row in table_of(app, "#partitions")}
+    [share] = table_of(app, "#sidecars")
+    assert int(share[1]) == sum(name.startswith("orders/") for name in owned)
+    assert int(share[4]) >= COUNT, "each of them, at least once"
+    assert share[5:] == ["0", "0"], "there is no other sidecar"
     held = next(row for name, row in owned.items() if name.startswith("orders/") and row[1] != "0")
     assert held[2].startswith("orders/")
     leased = [row[0] for row in table_of(app, "#messages") if row[1] == "leased"]

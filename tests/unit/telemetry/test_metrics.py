@@ -12,6 +12,7 @@ from ackd.telemetry.metrics import Metrics
 LABELS = {"subscription", "topic", "partition", "broker", "port", "route", "method", "status"} | {
     *("outcome", "kind", "do", "call", "reason", "decision", "version", "identity", "exporter"),
     "retry_topic",
+    "way",
     "direction",
 }
 

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from ackd.cli.client.endpoint import of_address, of_url
-from ackd.cli.figures import age, clean, count, rate, until
+from ackd.cli.figures import UNKNOWN, age, clean, count, rate, until
 from ackd.cli.message_lines import message_line
 from ackd.errors import ConfigError
 from ackd.telemetry.metrics import Metrics
 from ackd_top import scrape
 from ackd_top.columns import COLUMNS, table, warnings
 from ackd_top.subscription_rows import BoardRow, SeenBefore, SubscriptionReport, rows
-from ackd_top.words import HISTORY_MAX, History, detail, message_lines, parsed_id
+from ackd_top.words import HISTORY_MAX, History, detail, message_lines, parsed_id, share_cells
 
-Answer = tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]
+Answer = tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]
 
 
 def test_numbers_fit_their_columns() -> None:
@@ -156,10 +156,18 @@ def test_the_page_of_a_message_says_what_it_holds() -> None:
     held = {"topic": "t", "partition": 0, "watermark": 1, "head": head, "released_by": "an ack"}
     keys = [{"head": head, "key": "k\x1b", "waiting": 3, "blocked": True}]
     explained = {"limits": ["rate"], "partitions": [held], "ordered": keys}
-    owner: Answer = (explained, [lag_row("a", 1)], [head])
-    other: Answer = ({"limits": ["rate"], "partitions": []}, [lag_row("a", -1)], [])
+    served = {"own": 7, "for_peers": 2, "through_peers": 0}
+    shares = [{"sidecar": "a", "partitions": 1, "retry_topic_partitions": 0, "lag": 8}]
+    theirs = [{**shares[0], "sidecar": "b", "lag": -1, "served": served}]
+    owner: Answer = (explained, {"partitions": [lag_row("a", 1)], "sidecars": shares}, [head])
+    nothing = {"limits": ["rate"], "partitions": []}
+    other: Answer = (nothing, {"partitions": [lag_row("a", -1)], "sidecars": theirs}, [])
     found = detail([other, owner, other])
     assert found.partitions == [lag_row("a", 1)]
+    assert [share_cells(each) for each in found.sidecars] == [
+        ["a", "1", "0", "8", *[UNKNOWN] * 3],
+        ["b", "1", "0", UNKNOWN, "7", "2", "0"],
+    ]
     history = History()
     history.saw(head, 2000)
     text = "\n".join(message_lines("t/0/1", found, None, history, 2000))

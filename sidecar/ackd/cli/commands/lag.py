@@ -1,4 +1,4 @@
-"""`ackd lag`: show the progress of each partition of a subscription."""
+"""`ackd lag`: show the progress of each partition of a subscription, and what each sidecar does."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from ackd.cli.figures import UNKNOWN, age, clean
 TITLES = (
     "partition", "lag", "end", "unfinished", "committed", "done above", "ready", "leased",
     "waiting", "oldest", "owner",
+)  # fmt: skip
+SIDECAR_TITLES = (
+    "sidecar", "partitions", "of the retry topic", "lag", "served: own", "for peers",
+    "through peers",
 )  # fmt: skip
 
 
@@ -29,6 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
             client_command.print_json(answer)
         else:
             client_command.print_table(TITLES, (_row(each) for each in answer["partitions"]))
+            print()
+            client_command.print_table(SIDECAR_TITLES, map(_share, answer["sidecars"]))
             client_command.print_missing(answer)
         return exit_codes.DONE
 
@@ -50,3 +56,12 @@ def _row(partition: Json) -> list[str]:
     oldest_ms = partition["oldest_age_ms"]
     oldest = UNKNOWN if oldest_ms is None else age(oldest_ms / 1000)
     return [name, *shown, oldest, clean(partition["owner"])]
+
+
+def _share(sidecar: Json) -> list[str]:
+    """One line: what it owns, and what it has handed out since it began."""
+    lag, served = sidecar["lag"], sidecar.get("served")
+    owns = [str(sidecar[each]) for each in ("partitions", "retry_topic_partitions")]
+    ways = ("own", "for_peers", "through_peers")
+    handed_out = [UNKNOWN if served is None else str(served[each]) for each in ways]
+    return [clean(sidecar["sidecar"]), *owns, UNKNOWN if lag < 0 else str(lag), *handed_out]

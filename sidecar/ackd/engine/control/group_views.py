@@ -6,7 +6,8 @@ answer, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from heapq import nlargest, nsmallest
 from typing import Protocol, TypeVar
 
@@ -19,8 +20,10 @@ from ackd.api.messages import (
     GroupLag,
     GroupMessages,
     InFlight,
+    MessagesServed,
     MessageView,
     PartitionLag,
+    SidecarShare,
 )
 from ackd.core.ids import message_id, message_place
 from ackd.engine.cluster.membership import Membership
@@ -30,12 +33,22 @@ from ackd.engine.control.message_lookup import Answers, MessageLookup
 from ackd.errors import BadParameterError
 
 ASK_MS = 2_000
+ASKED_MAX = 30
+"""With more other sidecars, those that own nothing are not asked what they have handed out."""
 LAG, IN_FLIGHT, EXPLAIN = "lag", "in-flight", "explain"
 MESSAGES, MESSAGE = "messages", "message"
 """The kinds of questions."""
 NO_LINKS = "links between sidecars are off (`peers.on`)"
 _ENCODER = msgspec.msgpack.Encoder()
 _Answer = TypeVar("_Answer")
+
+
+@dataclass(slots=True)
+class LagAnswer:
+    """What one sidecar says of the progress of its partitions, and of itself."""
+
+    rows: list[PartitionLag]
+    served: MessagesServed
 
 
 class GroupQuestions(Protocol):
@@ -73,13 +86,25 @@ class GroupViews:
 
     async def lag(self, *, others: bool = True) -> GroupLag:
         rows = {(row.topic, row.partition): row for row in await self._lag.rows()}
-        answers, missing = await self._ask(LAG, b"", list[PartitionLag], others=others)
+        alive = self._membership.alive if others else []
+        few = len(alive) <= ASKED_MAX
+        names = [each.name for each in alive if each.owned or few]
+        answers, missing = await self._ask_these(names, LAG, b"", LagAnswer)
+        me = self._lag.me
+        served = {name: answered.served for name, answered in answers.items()}
+        served[me] = self._lag.served()
         for name, answered in answers.items():
-            for row in answered:
+            for row in answered.rows:
                 known = rows.get((row.topic, row.partition))
                 if row.owner == name and (known is None or known.watermark < 0):
                     rows[row.topic, row.partition] = row
-        return GroupLag([rows[each] for each in sorted(rows)], missing)
+        found = [rows[each] for each in sorted(rows)]
+        sidecars = [me, *(each.name for each in alive)]
+        shares = {name: SidecarShare(name, served=served.get(name)) for name in sorted(sidecars)}
+        for row in found:
+            if row.owner in shares:
+                shares[row.owner].add(row)
+        return GroupLag(found, missing, list(shares.values()))
 
     async def in_flight(self, older_ms: int, limit: int, *, others: bool = True) -> GroupInFlight:
         body = _ENCODER.encode((older_ms, limit))
@@ -129,6 +154,11 @@ class GroupViews:
         others gave none.
         """
         names = [each.name for each in self._membership.alive if each.owned] if others else []
+        return await self._ask_these(names, kind, body, answer)
+
+    async def _ask_these(
+        self, names: Sequence[str], kind: str, body: bytes, answer: type[_Answer]
+    ) -> tuple[dict[str, _Answer], dict[str, str]]:
         if self._questions is None or not names:
             return {}, dict.fromkeys(names, NO_LINKS)
         replies, missing = await self._questions.ask_all(names, kind, body, ASK_MS)
@@ -143,7 +173,7 @@ class GroupViews:
     # --- questions of others
 
     async def _answer_lag(self, _: bytes) -> bytes:
-        return _ENCODER.encode(await self._lag.rows())
+        return _ENCODER.encode(LagAnswer(await self._lag.rows(), self._lag.served()))
 
     async def _answer_in_flight(self, body: bytes) -> bytes:
         older_ms, limit = msgspec.msgpack.decode(body, type=tuple[int, int])

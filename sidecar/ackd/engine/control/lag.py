@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from ackd.api.messages import PartitionLag
+from ackd.api.messages import MessagesServed, PartitionLag
 from ackd.core.ledger.entry import EntryStatus
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
+from ackd.engine.retry.own_topic import retry_topic
 from ackd.errors import BrokerError
+from ackd.telemetry.metrics import FOR_PEERS, OWN, THROUGH_PEERS
 
 
 class Lag:
@@ -32,6 +34,17 @@ class Lag:
         self._partitions = partitions
         self._topics = topics
         self._membership = membership
+
+    @property
+    def me(self) -> str:
+        """This sidecar's name."""
+        return self._context.identity
+
+    def served(self) -> MessagesServed:
+        """What this sidecar has handed out since it began."""
+        of, name = self._context.metrics.served, self._state.name
+        ways = (OWN, FOR_PEERS, THROUGH_PEERS)
+        return MessagesServed(*(int(of.at(name, way).value) for way in ways))
 
     async def rows(self) -> list[PartitionLag]:
         """Progress of every partition that this sidecar owns, and the owners of the others."""
@@ -58,6 +71,7 @@ class Lag:
             leased=ledger.leased,
             retrying=sum(status is EntryStatus.WAITING for status in statuses),
             oldest_age_ms=self._oldest_age_ms(partition),
+            retry_topic=ledger.holds_copies,
         )
 
     def _oldest_age_ms(self, partition: Partition) -> int | None:
@@ -79,9 +93,11 @@ class Lag:
             with suppress(BrokerError):
                 await self._topics.read()
             names = self._topics.names()
-        return [
-            PartitionLag(
-                names.get(topic_hex, topic_hex), int(number), name, -1, -1, -1, 0, 0, 0, 0, None
-            )
-            for name, topic_hex, number in owned
-        ]
+        copies = retry_topic(self._state.broker, self._state.name, self._state.settings).name
+        found = []
+        for name, topic_hex, number in owned:
+            topic = names.get(topic_hex, topic_hex)
+            row = PartitionLag(topic, int(number), name, -1, -1, -1, 0, 0, 0, 0, None)
+            row.retry_topic = topic == copies
+            found.append(row)
+        return found

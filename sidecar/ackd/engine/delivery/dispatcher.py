@@ -30,6 +30,7 @@ from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
 from ackd.engine.settlement.notes import ProgressNotes
 from ackd.errors import DrainingError, PressureError, StoreError, StoreUnknownError
+from ackd.telemetry.metrics import OWN, THROUGH_PEERS
 
 
 # tidy: long-class lines=375 attributes=18 -- eleven collaborators: each receive asks most of them
@@ -145,9 +146,9 @@ class Dispatcher:
         if waiter.noted:
             await self._annotate(waiter)
         metrics, name = self._context.metrics, self._state.name
-        wait_s = asyncio.get_running_loop().time() - waiter.start_s
-        metrics.receive_wait.at(name).observe(wait_s)
+        metrics.receive_wait.at(name).observe(asyncio.get_running_loop().time() - waiter.start_s)
         metrics.delivered_bytes.at(name).inc(waiter.size())
+        metrics.served.at(name, THROUGH_PEERS if waiter.brought else OWN).inc(len(messages))
         return Received(messages)
 
     async def _annotate(self, waiter: Waiter) -> None:

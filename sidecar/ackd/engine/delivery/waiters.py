@@ -15,7 +15,7 @@ ENDED_MIN = 64
 """With fewer waiters that have ended, the queue is not looked through."""
 
 
-# tidy: long-class attributes=14 -- the state of one call, here and elsewhere
+# tidy: long-class attributes=15 -- the state of one call, here and elsewhere
 class Waiter:
     """One receive call.
 
@@ -23,13 +23,15 @@ class Waiter:
     answered them, not even when its wait is over (`end_s`, on the event loop's clock). `asked`,
     `asked_bytes`: number and size of the messages that leases were asked for. `asked_s`: when, on
     the loop's clock. `elsewhere`: the number of its request at another sidecar, 0 = none.
-    `relay`: it is such a request itself, from another sidecar; where its answer goes.
+    `relay`: it is such a request itself, from another sidecar; where its answer goes. `brought`:
+    its messages came from another sidecar.
     """
 
     __slots__ = (
         "asked",
         "asked_bytes",
         "asked_s",
+        "brought",
         "deliveries",
         "elsewhere",
         "end_s",
@@ -62,6 +64,7 @@ class Waiter:
         self.relay = relay
         self.asked_bytes = 0
         self.gone = False
+        self.brought = False
         self.noted = False
         """A record of its messages has progress notes."""
         self.timer: asyncio.TimerHandle | None = None
@@ -136,7 +139,7 @@ class Waiter:
 
     def bring(self, deliveries: list[Delivery]) -> None:
         """Take the messages that another sidecar granted to this receive."""
-        self.deliveries = deliveries
+        self.deliveries, self.brought = deliveries, True
         self.asked = len(deliveries)
         self.asked_bytes = sum(each.record.size() for each in deliveries)
 

@@ -26,6 +26,7 @@ from ackd.engine.peers.sent_answers import AnswerKey, SentAnswer, SentAnswers
 from ackd.engine.settlement.notes import ProgressNotes
 from ackd.errors import AckdError, StoreError
 from ackd.ports import PeerLink
+from ackd.telemetry.metrics import FOR_PEERS
 
 OFFERS_MAX = 10_000
 """Requests of other sidecars that wait here, at most, of each subscription (I8). Further requests
@@ -175,7 +176,10 @@ class PeerOffers:
     # --- what the other sidecar reports
 
     def taken(self, link: PeerLink, number: int) -> None:
-        self._sent.take(AnswerKey(link.instance, number))
+        found = self._sent.take(AnswerKey(link.instance, number))
+        if found is not None:
+            served = self._context.metrics.served.at(self._state.name, FOR_PEERS)
+            served.inc(len(found.leases))
 
     def cancelled(self, link: PeerLink, number: int) -> None:
         """Answer at once, without messages. The other side waits for an answer, even if this

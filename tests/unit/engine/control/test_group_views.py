@@ -12,10 +12,13 @@ from ackd.api.messages import (
     HeldKey,
     HeldPartition,
     InFlight,
+    MessagesServed,
     MessageView,
     PartitionLag,
+    SidecarShare,
 )
 from ackd.engine.control.group_views import (
+    ASKED_MAX,
     EXPLAIN,
     IN_FLIGHT,
     LAG,
@@ -23,6 +26,7 @@ from ackd.engine.control.group_views import (
     MESSAGES,
     NO_LINKS,
     GroupViews,
+    LagAnswer,
     read_cursor,
 )
 from ackd.engine.control.inspect import Inspector, Listed, Place, SeenMessage
@@ -32,7 +36,7 @@ from ackd.engine.retry.own_topic import RetryTopic
 from ackd.errors import BadParameterError
 from ackd.ports import Member, Members
 from tests.unit.engine.control.test_inspect import Silent
-from tests.unit.engine.world import NAME, TOPIC, World
+from tests.unit.engine.world import NAME, TOPIC, TOPIC_ID, World
 
 
 class Others:
@@ -103,16 +107,48 @@ async def test_lag_has_the_rows_of_all_who_answer(world: World, others: Others) 
     """A row that somebody tells of a partition that is not his is not taken."""
     await world.owns(0, range(3))
     group = views(world, others)
-    others.replies[LAG] = packed([row(7, "pod-2", 5), row(0, "pod-2", 6), row(8, "pod-3", 4)])
+    rows = [row(7, "pod-2", 5), row(0, "pod-2", 6), row(8, "pod-3", 4)]
+    others.replies[LAG] = packed(LagAnswer(rows, MessagesServed(1, 2, 3)))
     found = await group.lag()
     assert found.missing == {"pod-3": "asleep"}
-    assert others.asked == [("pod-2", "pod-3")]
+    assert others.asked == [("pod-2", "pod-3", "pod-4")]
     shown = {(each.owner, each.partition): each.watermark for each in found.partitions}
     assert shown[world.context.identity, 0] == 0
     assert shown["pod-2", 7] == 5
     assert ("pod-3", 8) not in shown or shown["pod-3", 8] == -1
     own = await group.lag(others=False)
     assert (own.missing, len(others.asked)) == ({}, 1)
+
+
+async def test_lag_says_what_each_sidecar_owns_and_has_handed_out(
+    world: World, others: Others
+) -> None:
+    await world.owns(0, range(3))
+    await world.topics.read()
+    owned = f"cluster:{NAME}:{TOPIC_ID.hex()}:"
+    lives(world, ("pod-2", [f"{owned}2"]), ("pod-3", [f"{owned}3"]), ("pod-4", []))
+    me, served = world.context.identity, world.metrics.served
+    for way, count in (("own", 9), ("for_peers", 4), ("through_peers", 2)):
+        served.at(NAME, way).inc(count)
+    copies = row(5, "pod-2", 1)
+    copies.retry_topic = True
+    rows = [row(2, "pod-2", 5), copies]
+    others.replies[LAG] = packed(LagAnswer(rows, MessagesServed(1, 2, 3)))
+    found = {each.sidecar: each for each in (await views(world, others).lag()).sidecars}
+    assert list(found) == sorted([me, "pod-2", "pod-3", "pod-4"])
+    assert found["pod-2"] == SidecarShare("pod-2", 1, 1, 9 - 5, MessagesServed(1, 2, 3))
+    assert (found[me].partitions, found[me].served) == (1, MessagesServed(9, 4, 2))
+    assert (found["pod-3"].lag, found["pod-3"].served) == (-1, None), "it did not answer"
+    assert found["pod-4"] == SidecarShare("pod-4"), "it owns nothing"
+
+
+async def test_of_many_sidecars_only_owners_are_asked(world: World, others: Others) -> None:
+    """A question costs a link."""
+    idle: list[tuple[str, list[str]]] = [(f"idle-{number}", []) for number in range(ASKED_MAX)]
+    lives(world, ("pod-2", ["c:work:00:7"]), *idle)
+    others.replies[LAG] = packed(LagAnswer([], MessagesServed()))
+    assert len((await views(world, others).lag()).sidecars) == ASKED_MAX + 2
+    assert others.asked == [("pod-2",)]
 
 
 async def test_the_oldest_messages_of_all_come_first_and_within_the_limit(
@@ -164,7 +200,7 @@ async def test_what_others_ask_is_answered_as_this_sidecar_sees_it(
     body = packed((0, 1))
     assert await others.answers[IN_FLIGHT](body) == packed(own.messages)
     lag = await group.lag(others=False)
-    assert await others.answers[LAG](b"") == packed(lag.partitions)
+    assert await others.answers[LAG](b"") == packed(LagAnswer(lag.partitions, MessagesServed()))
     told = msgspec.msgpack.decode(await others.answers[EXPLAIN](b""), type=Explanation)
     assert told.partitions == (await group.explain(others=False)).partitions
     with pytest.raises(ValueError, match="Expected"):
