@@ -441,6 +441,12 @@ class PublishingMetrics:
         self.publish_retries = made.counter(
             "ackd_publish_retries", "Further tries after a first one failed.", ("broker",)
         )
+        self.idempotency_keys_ratio = made.gauge(
+            "ackd_idempotency_keys_ratio",
+            "Idempotency keys that this sidecar keeps now, as a part of publish.idempotency_max; "
+            "at 1 new ones are answered 429.",
+            ("broker",),
+        )
         self.outbox_accepted = made.counter(
             "ackd_outbox_accepted", "Messages accepted into the outbox.", ("broker",)
         )

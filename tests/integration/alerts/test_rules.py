@@ -94,6 +94,10 @@ CASES: dict[str, Case] = {
         {f"ackd_outbox_failed{with_labels(SIDECAR, broker='b')}": "0x50 1x60"},
         {**OF_JOB, "broker": "b"},
     ),
+    "AckdIdempotencyKeysNearlyFull": Case(
+        {f"ackd_idempotency_keys_ratio{with_labels(SIDECAR, broker='b')}": "0.7x50 0.9x60"},
+        {**OF_SIDECAR, "broker": "b"},
+    ),
     "AckdProgressStands": Case(
         {
             f"ackd_watermark_offset{PART}": "0+9x20 180x100",

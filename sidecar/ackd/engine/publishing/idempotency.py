@@ -97,6 +97,11 @@ class Answers:
             return await self._again(name, there, request)
         return KeyClaim(name, request.fingerprint, [None] * len(request.messages), boxed)
 
+    def kept(self) -> int:
+        """How many keys this sidecar keeps now."""
+        self._drop_old()
+        return len(self._kept)
+
     def quota(self) -> Quota:
         """How many further keys this sidecar may keep now."""
         most, full_ms = self._settings.idempotency_max, self._full_ms()
@@ -160,15 +165,20 @@ class Answers:
 
         A key that is asked for again counts once.
         """
+        now_ms = self._drop_old()
+        if len(self._kept) < self._settings.idempotency_max:
+            return 0
+        return self._kept[next(iter(self._kept))] - now_ms
+
+    def _drop_old(self) -> int:
+        """Forget keys whose time is over; returns the time now."""
         now_ms = self._context.clock.monotonic_ms()
         while self._kept:
             oldest = next(iter(self._kept))
             if self._kept[oldest] > now_ms:
                 break
             del self._kept[oldest]
-        if len(self._kept) < self._settings.idempotency_max:
-            return 0
-        return self._kept[next(iter(self._kept))] - now_ms
+        return now_ms
 
     @property
     def _keep_ms(self) -> int:

@@ -88,6 +88,11 @@ class Publisher:
                 each.tell(quotas=quotas)
         return replace(published, quotas=quotas)
 
+    def count_keys(self) -> None:
+        """Show how many idempotency keys this sidecar keeps of those that it may."""
+        part = self._answers.kept() / self._settings.idempotency_max
+        self._context.metrics.publishing.idempotency_keys_ratio.at(self._name).set(part)
+
     def _quotas(self, *, keyed: bool) -> list[Quota]:
         """What is left of the bounds now, of that for idempotency keys if one was sent."""
         settings = self._settings

@@ -17,6 +17,8 @@ from ackd.engine.retry.own_topic import ReservedTopics
 from ackd.errors import BadParameterError
 from ackd.ports import Broker
 
+COUNT_S = 10.0
+
 
 class Publishing:
     """A publisher for each broker and, unless it is off, an outbox. `up`: which brokers have
@@ -54,6 +56,14 @@ class Publishing:
             }
             reserved = ReservedTopics(broker, subscriptions)
             self._publishers[name] = Publisher(name, broker, settings, context, reserved, outbox)
+        tasks.start(self._count_keys(), "idempotency-gauges", vital=False)
+
+    async def _count_keys(self) -> None:
+        """Keys also go with time, when nobody publishes."""
+        while True:
+            for each in self._publishers.values():
+                each.count_keys()
+            await asyncio.sleep(COUNT_S)
 
     def _away(self, name: str) -> bool:
         """Whether the broker can't be reached, as far as is known."""

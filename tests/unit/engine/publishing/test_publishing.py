@@ -15,7 +15,7 @@ from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.publishing.outbox import OutboxService
 from ackd.engine.publishing.outbox_lease import LEASE_MS
-from ackd.engine.publishing.publishing import Publishing
+from ackd.engine.publishing.publishing import COUNT_S, Publishing
 from ackd.errors import BadParameterError, ReservedTopicError
 from ackd.ports import Condition, Outgoing, Stored
 from tests.unit.engine.scripted import ScriptedBroker
@@ -23,6 +23,7 @@ from tests.unit.engine.world import NAME, TOPIC, World
 
 AWAY = Condition("broker-away", "no answer", away=True)
 SECOND = "billing"
+KEYS = "ackd_idempotency_keys_ratio"
 
 
 def asks(topic: str = TOPIC, value: bytes = b"v") -> PublishRequest:
@@ -228,3 +229,15 @@ async def test_a_stop_lets_another_sidecar_send_at_once(make: Make) -> None:
 
     await until(goes_on)
     assert scene.world.clock.monotonic_ms() - began_ms < LEASE_MS / 2
+
+
+async def test_the_idempotency_keys_that_are_kept_are_shown(make: Make) -> None:
+    """They go with time, also when nobody publishes (I8)."""
+    scene = make("east")
+    world, settings = scene.world, scene.settings.publish
+    for key in ("one", "two", "one"):
+        await scene.publish(replace(asks(), idempotency_key=key, fingerprint=b"f"))
+    await asyncio.sleep(COUNT_S)
+    assert world.count(KEYS, broker="east") == 2 / settings.idempotency_max
+    await asyncio.sleep(settings.idempotency_ms / 1000 + COUNT_S)
+    assert world.count(KEYS, broker="east") == 0
