@@ -20,10 +20,12 @@ from ackd.engine.runtime import Runtime
 from ackd.errors import AckdError
 from tests.simulation.process import Process
 from tests.simulation.sidecar import Sidecar, ask
-from tests.simulation.world import World
+from tests.simulation.world import MS, World
 
 SETTLE_TRIES = 6
 SETTLE_TIMEOUT_MS = 4_000
+LOSES = 0.4
+"""How likely an application that loses answers asks again for one that it got."""
 PATIENCE = 0.8
 """How likely a settle that was unavailable goes with the next joined call, too."""
 
@@ -54,6 +56,7 @@ class Habits:
     lease_given: bool
     attempt_ids: bool
     joined: bool
+    loses_answers: bool = False
 
 
 class App:
@@ -127,6 +130,7 @@ class App:
         if self._to_join:
             return await self._receive_joined(sidecar, request), asked_us
         tries = 3 if attempt_id is not None else 1
+        lost: Received | None = None
         while True:
             tries -= 1
             try:
@@ -141,7 +145,21 @@ class App:
             assert isinstance(result, Received)
             if len(result.messages) > request.max:
                 self.world.fail(f"I8: {self.name} asked for {request.max} and got more")
+            if lost is not None:
+                self._same(lost, result)
+            if result.messages and tries and habits.loses_answers and random.random() < LOSES:
+                lost = result
+                await asyncio.sleep(random.uniform(0.05, 0.5))
+                continue
             return result, asked_us
+
+    def _same(self, lost: Received, result: Received) -> None:
+        """R21: the answer that was lost comes again, as long as its leases last."""
+        before, now = ({each.lease for each in answer.messages} for answer in (lost, result))
+        now_ms = self.world.now_us // MS
+        live = min(each.deadline_ms for each in lost.messages) > now_ms + self._habits.lease_ms // 4
+        if live and before != now:
+            self.world.fail(f"R21: a repeat of {self.name} got others than the lost answer had")
 
     async def _receive_joined(self, sidecar: Sidecar, request: ReceiveRequest) -> Received:
         """Settle what is finished and receive in one request; what fails is settled next time."""

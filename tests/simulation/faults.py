@@ -239,6 +239,11 @@ class Nemesis:
         self._peer_cut()
         self._mend_later(self._random.randint(200, 2_000))
 
+    def _peer_twice(self) -> None:
+        """Frames come again for a while, some of them out of order."""
+        self._wires().twice = self._random.choice([0.2, 0.6, 1.0])
+        self._mend_later(self._random.randint(500, 4_000))
+
     def _mend_later(self, after_ms: int) -> None:
         def mend() -> None:
             self._wires().mend()

@@ -91,6 +91,14 @@ def _passed_on(enter: Callable[..., object]) -> object:
     return passed_on
 
 
+def _bound_of_all(_: object) -> object:
+    def room(_: object, bound: int, mine: int, leased: int) -> int:
+        del mine
+        return bound - leased
+
+    return room
+
+
 TABLE: Final[dict[str, Inside]] = {
     "replays are given up": Inside("ackd.engine.base.replay_log", "UNOPENED_WAIT_MS", _ten_seconds),
     "late acks overtake claims": Inside("ackd.core.record.copies", "perhaps_claimed", _never),
@@ -111,6 +119,12 @@ TABLE: Final[dict[str, Inside]] = {
     ),
     "a request of another sidecar is passed on": Inside(
         "ackd.engine.delivery.dispatcher", "Dispatcher.enter", _passed_on
+    ),
+    "leases for other sidecars cost no token": Inside(
+        "ackd.engine.delivery.rate_limit", "RateLimit.spend", _counts_on
+    ),
+    "each owner has the whole bound": Inside(
+        "ackd.engine.cluster.membership", "InFlightShare.room", _bound_of_all
     ),
 }
 """By the name of the mistake."""

@@ -11,6 +11,7 @@ from tests.simulation import mutants_of_cancels as cancels
 from tests.simulation import mutants_of_copies as copies
 from tests.simulation import mutants_of_engine as engine
 from tests.simulation import mutants_of_foreign_delays as foreign_delays
+from tests.simulation import mutants_of_linked as linked
 from tests.simulation import mutants_of_notes as notes
 from tests.simulation import mutants_of_order as order
 from tests.simulation import mutants_of_outbox as outbox
@@ -43,5 +44,6 @@ MUTANTS = (
     *cancels.MUTANTS,
     *order.MUTANTS,
     *shares.MUTANTS,
+    *linked.MUTANTS,
 )
 """The list to which every rule that the simulator guards adds at least one."""

@@ -19,14 +19,17 @@ QUIET_US = 1_500 * MS
 """A link on which nothing came for this long is closed."""
 LOOK_US = 300 * MS
 HANDSHAKE_S = 2.0
+AGAIN_US = 700 * MS
+"""The most that a repeat of a frame is behind it, on a link that is not slow."""
 
 
 @dataclass(slots=True)
 class Wires:
     """What lies between all sidecars of a run, and what is wrong with it.
 
-    `deaf`: names of sidecars whom nothing reaches, though they are heard. `frames`: how many of
-    each kind were sent. `troubled_us`: the last moment at which something was wrong.
+    `deaf`: names of sidecars whom nothing reaches, though they are heard. `twice`: how many of the
+    frames arrive again, later than others that were sent after them. `frames`: how many of each
+    kind were sent. `troubled_us`: the last moment at which something was wrong.
     """
 
     world: World
@@ -34,6 +37,7 @@ class Wires:
     wires: list[Wire] = field(default_factory=list)
     latency_us: tuple[int, int] = (50, 1_500)
     refused: float = 0.0
+    twice: float = 0.0
     deaf: set[str] = field(default_factory=set)
     frames: Counter[str] = field(default_factory=Counter)
     troubled_us: int = 0
@@ -50,7 +54,7 @@ class Wires:
 
     def mend(self) -> None:
         """Nothing is wrong any more; what has broken stays broken."""
-        self.latency_us, self.refused = (50, 1_500), 0.0
+        self.latency_us, self.refused, self.twice = (50, 1_500), 0.0, 0.0
         self.deaf.clear()
         for wire in self.wires:
             for end in wire.ends:
@@ -102,6 +106,9 @@ class SimLink:
         latency_us = self.mine.random.randint(*wires.latency_us)
         self._arrival_us = max(self._arrival_us, world.now_us + latency_us)
         world.at(self._arrival_us, self._arrives, frame)
+        if wires.twice and self.mine.random.random() < wires.twice:
+            later_us = self.mine.random.choice([0, *wires.latency_us, AGAIN_US])
+            world.at(self._arrival_us + later_us, self._arrives, frame)
 
     def _arrives(self, frame: bytes | None) -> None:
         """At the other end; None: this end has closed. What is held up keeps its order."""

@@ -74,6 +74,10 @@ class Plan:
     peers: int = (
         0  # 1: sidecars give messages to each other; 2: and none is lost on the way for long
     )
+    rate: int = 0  # so many messages a second, from all sidecars together; 0: any number
+    in_flight: int = 0  # so many leases at once; 0: as many as the default says
+    breaker: int = 0  # after so many failures in a row only trials are delivered; 0: everything
+    replays: int = 0  # 1: answers are lost, and every receive is repeated with its attempt_id
     wait_ms: int = 0  # applications wait so long, each at a sidecar of its own; 0: drawn, anywhere
     weights: dict[str, int] = field(default_factory=dict)
     acts: list[Act] = field(default_factory=list)
@@ -155,6 +159,8 @@ def draw(world: World, story: Story = ANY) -> Plan:
         setattr(plan, name, value)
     if story.style:
         plan.weights[story.style] = 10
+    if plan.breaker:  # one success would close it
+        plan.weights = {"forget": 1}
     for kind in story.faults or KINDS:
         if random.random() < (1.0 if story.faults else 0.08 if kind in RARE else 0.25):
             for _ in range(1 if kind in RARE else random.randint(1, 4)):

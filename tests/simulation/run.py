@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 from dataclasses import dataclass, field
+from typing import TypedDict
 from unittest.mock import patch
 
 from ackd.config.dedup import DedupSettings
@@ -15,11 +16,12 @@ from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.ledger import intake
 from ackd.ports import Headers
 from tests.simulation.apps import App, Habits
-from tests.simulation.book import Coordinate, Place
+from tests.simulation.book import Coordinate, Holding, Place
 from tests.simulation.broker import BrokerFaults
 from tests.simulation.checker import Checker
 from tests.simulation.faults import TOPIC, Nemesis
 from tests.simulation.group import Group
+from tests.simulation.linked import TRIAL_MS, Bounds
 from tests.simulation.log import Cluster
 from tests.simulation.outboxes import OUT, PARTITIONS, Deliveries
 from tests.simulation.parts import PARTS, Parts
@@ -95,9 +97,12 @@ class Run:
         if self.shares.strict:
             kinds = {act.kind for act in self.plan.acts}
             self.shares.lies_us = PROMPT_US if kinds == {"nothing"} else LATE_US
-            if not kinds <= {"nothing", *LINKS}:
+            limited = self.plan.rate or self.plan.in_flight or self.plan.breaker
+            if limited or not kinds <= {"nothing", "peer_twice", *LINKS}:
                 self.shares.lies_us = 0
-        self.checker.on_grant = self.shares.granted
+        self.bounds = Bounds(self.world, self.checker.book, self.plan)
+        self.checker.on_grant = self._granted
+        self.shares.on_reached = self.bounds.served
         place = SidecarPlace(
             self.world, self.server, self.cluster, self.group, self.broker_faults, parts,
             self.wires, self.shares.reached if self.plan.peers else None,
@@ -126,6 +131,7 @@ class Run:
             stuck_after_ms=plan.stuck_ms or 60_000,
             stuck_min_age_ms=plan.stuck_ms or 60_000,
             dedup=DedupSettings(key="key" if plan.keys else ""),
+            **_bounds(plan),
         )
         return Settings(
             identity=identity,
@@ -134,6 +140,10 @@ class Run:
             subscriptions={NAME: subscription},
             publish=_publish(plan),
         )
+
+    def _granted(self, at: Coordinate, holding: Holding) -> None:
+        self.shares.granted(at, holding)
+        self.bounds.granted(at, holding)
 
     # --- what faults and checks ask
 
@@ -204,8 +214,9 @@ class Run:
                 wait_ms=habits_random.choice([0, 200, 2_000]) if not plan.wait_ms else plan.wait_ms,
                 weights=plan.weights,
                 lease_given=habits_random.random() < 0.5,
-                attempt_ids=habits_random.random() < 0.3,
-                joined=habits_random.random() < 0.3,
+                attempt_ids=habits_random.random() < 0.3 or bool(plan.replays),
+                joined=habits_random.random() < 0.3 and not plan.replays,
+                loses_answers=bool(plan.replays),
             )
             at = self.sidecars
             if plan.wait_ms:  # each at one of its own
@@ -219,6 +230,7 @@ class Run:
         nemesis.stop()
         world.note("run", "calm")
         self.shares.calm_us = world.now_us
+        self.bounds.calm = True
         for app in self.apps:
             app.calm = True
         for sender in self.senders:
@@ -342,6 +354,27 @@ class Run:
             app.clean_up()
         for sender in self.senders:
             sender.clean_up()
+
+
+class _BoundSettings(TypedDict, total=False):
+    """What `Bounds` judges."""
+
+    rate_per_s: float
+    in_flight_max: int
+    circuit_breaker_failures: int
+    circuit_breaker_trial_ms: int
+
+
+def _bounds(plan: Plan) -> _BoundSettings:
+    settings = _BoundSettings()
+    if plan.rate:
+        settings["rate_per_s"] = float(plan.rate)
+    if plan.in_flight:
+        settings["in_flight_max"] = plan.in_flight
+    if plan.breaker:
+        settings["circuit_breaker_failures"] = plan.breaker
+        settings["circuit_breaker_trial_ms"] = TRIAL_MS
+    return settings
 
 
 def _publish(plan: Plan) -> PublishSettings:

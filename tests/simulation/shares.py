@@ -7,6 +7,7 @@ messages, wherever they are owned, and none lies for long while somebody waits.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from ackd.api.messages import Received
@@ -91,6 +92,7 @@ class Shares:
         self.strict = False
         self.lies_us = 0
         self.calm_us = 1 << 62
+        self.on_reached: Callable[[str, int], None] = lambda *_: None
         self.served: Counter[str] = Counter()
         self._book = book
         self._wires = wires
@@ -112,6 +114,8 @@ class Shares:
         received = result[1] if isinstance(result, tuple) else result
         if isinstance(received, Received):
             self.served[sidecar] += len(received.messages)
+            if not received.replayed:
+                self.on_reached(sidecar, len(received.messages))
             for message in received.messages:
                 lease = read_token(message.lease)
                 self._reached.add((lease.coordinate, lease.fence, lease.rollback_epoch))

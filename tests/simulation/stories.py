@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.simulation import cancels, foreign_delays, notes, outboxes, plan, shares
+from tests.simulation import cancels, foreign_delays, linked, notes, outboxes, plan, shares
 from tests.simulation.plan import Story
 
 STORIES: Final = {
@@ -33,6 +33,15 @@ STORIES: Final = {
     "shares-away": shares.AWAY,
     "shares-killed": shares.KILLED,
     "shares-late": shares.LATE,
+    "linked-twice": linked.TWICE,
+    "linked-again": linked.AGAIN,
+    "linked-sent-back": linked.SENT_BACK,
+    "linked-order": linked.KEYS_IN_ORDER,
+    "linked-keys": linked.SAME_KEYS,
+    "linked-notes": linked.NOTED,
+    "linked-rate": linked.LIMITED,
+    "linked-few": linked.FEW,
+    "linked-failing": linked.FAILING,
 }
 
 

@@ -29,6 +29,8 @@ from ackd.ports import PeerLink
 from ackd.telemetry.metrics import FOR_PEERS
 
 OFFERS_MAX = 10_000
+OVER_MAX = 20_000
+"""Requests that are known to be over, of each subscription (I8), some 200 bytes each."""
 """Requests of other sidecars that wait here, at most, of each subscription (I8). Further requests
 are answered without messages.
 """
@@ -66,13 +68,14 @@ class PeerOffers:
         self._offers: dict[AnswerKey, _Offer] = {}
         self._sent = SentAnswers()
         self._watchers: dict[PeerLink, bool] = {}
-        # Requests that were lost, should they come after that was said (on another link).
-        self._void: dict[AnswerKey, None] = {}
+        # Requests that were answered or lost, should they come again, or after that was said (on
+        # another link): nobody waits for what they would get.
+        self._over: dict[AnswerKey, None] = {}
         self._tasks = Tasks(f"peers.{state.name}", context.vitals)
 
     def inherit(self, before: PeerOffers) -> None:
         """Take over the state of `before`, as its subscription is built again."""
-        self._sent, self._watchers, self._void = before._sent, before._watchers, before._void
+        self._sent, self._watchers, self._over = before._sent, before._watchers, before._over
 
     async def stop(self) -> None:
         """Answer all waiting requests without messages, and end what is under way."""
@@ -93,11 +96,12 @@ class PeerOffers:
         if link in self._watchers:
             self._watchers[link] = False
         key = AnswerKey(link.instance, ask.number)
-        if key in self._offers or key in self._sent or key in self._void:
+        if key in self._offers or key in self._sent or key in self._over:
             return
         place = PlaceOnLink(self._room(link))
         waiter = self._enter(link, ask, place)
         if waiter is None:
+            self._ended(key)
             self._send(link, ask.number, 0, [])
             return
         offer = self._offers[key] = _Offer(link, ask.number, waiter, place)
@@ -123,8 +127,15 @@ class PeerOffers:
     def _leave(self, offer: _Offer) -> None:
         """Nobody waits for it any more: what is granted to it goes back."""
         del self._offers[offer.key]
+        self._ended(offer.key)
         self._dispatcher.leave(offer.waiter)
         offer.place.end()
+
+    def _ended(self, key: AnswerKey) -> None:
+        """A process uses a number once: who comes with this one again gets nothing."""
+        self._over[key] = None
+        if len(self._over) > OVER_MAX:
+            del self._over[next(iter(self._over))]
 
     def _answered(self, offer: _Offer, future: asyncio.Future[list[Delivery]]) -> None:
         """Called when the dispatcher has served the request or ended its wait."""
@@ -155,6 +166,7 @@ class PeerOffers:
         if not self._waits(offer):
             return
         del self._offers[offer.key]
+        self._ended(offer.key)
         waited_ms = max(int((offer.waiter.asked_s - offer.came_s) * 1000), 0)
         if deliveries:
             now_ms, lease_ms = self._context.clock.monotonic_ms(), offer.waiter.request.lease_ms
@@ -199,11 +211,9 @@ class PeerOffers:
             if waiting is not None:
                 self._leave(waiting)
             elif sent is None:
-                self._void[key] = None
+                self._ended(key)
             elif now_ms < sent.until_ms:
                 self._dispatcher.give_back_leases(sent.leases)
-        while len(self._void) > OFFERS_MAX:
-            del self._void[next(iter(self._void))]
 
     # --- messages that nobody waits for
 

@@ -172,6 +172,36 @@ async def test_a_request_that_comes_twice_counts_once(
     assert (answers(link), leased(partition)) == ([(1, [0])], 1)
 
 
+async def test_a_request_that_comes_again_after_its_answer_gets_nothing(
+    world: World, dispatcher: Dispatcher, offers: PeerOffers
+) -> None:
+    """Nobody waits for it: a lease would lie there until it ends, and count as a delivery."""
+    partition, link = await owns(world, dispatcher, 0), TestLink()
+    offers.asked(link, ask(1))
+    await asyncio.sleep(TURN_S)
+    offers.taken(link, 1)
+    offers.asked(link, ask(2, wait_ms=0, lease_ms=0))  # refused
+    offers.asked(link, ask(3))
+    offers.cancelled(link, 3)
+    world.fetches(partition, [1, 2, 3])
+    for number in (1, 2, 3):
+        offers.asked(link, ask(number))
+    await asyncio.sleep(TURN_S)
+    assert (answers(link), leased(partition)) == ([(1, [0]), (2, []), (3, [])], 1)
+
+
+async def test_i8_requests_that_are_over_have_a_bound(
+    offers: PeerOffers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owning, "OVER_MAX", 2)
+    link = TestLink()
+    offers.lost(link, [1, 2, 3])
+    for number in (1, 2, 3):
+        offers.asked(link, ask(number, wait_ms=0))
+    await asyncio.sleep(TURN_S)
+    assert answers(link) == [(1, [])]  # 2 and 3 are known to be over
+
+
 # --- cancels
 
 
