@@ -24,6 +24,7 @@ from ackd.engine.partition.copy_headers import (
 )
 from ackd.ports import Headers, Record
 from ackd.store.codec import encode_call
+from tests.support.forged import by_seed, one_by_one
 
 ORIGIN = Origin("cluster/one", bytes(range(16)), "orders", 3, 2101)
 RETRY_COPY = RetryCopy(ORIGIN, "work", 1 << 50, 7, 9, 4, 1_000, 900, 800, "age", "first", "last")
@@ -147,12 +148,24 @@ TEXTS = st.one_of(
 def test_whatever_the_headers_say_a_retry_copy_is_within_what_the_store_takes(
     forged: dict[str, bytes],
 ) -> None:
-    headers = tuple(
-        (name, forged.get(name, value)) for name, value in retry_copy_headers(WHOLE, ())
+    is_taken_by_the_store(
+        tuple((name, forged.get(name, value)) for name, value in retry_copy_headers(WHOLE, ()))
     )
+
+
+def test_copies_forged_by_seed_are_none_or_within_what_the_store_takes() -> None:
+    base = retry_copy_headers(WHOLE, (("own", b"1"),))
+    taken = sum(is_taken_by_the_store(by_seed(seed, base)) for seed in range(1_000))
+    assert 50 < taken < 800
+    for _, headers in one_by_one(base):
+        is_taken_by_the_store(headers)
+
+
+def is_taken_by_the_store(headers: Headers) -> bool:
+    """Whether it is a copy at all; if so, every field is within bounds."""
     retry_copy = retry_copy_of(record(headers), "work")
     if retry_copy is None:
-        return
+        return False
     for origin in (retry_copy.origin, retry_copy.origin_record):
         assert 0 <= origin.partition <= PARTITION_MAX
         assert 0 <= origin.offset <= OFFSET_MAX
@@ -185,6 +198,7 @@ def test_whatever_the_headers_say_a_retry_copy_is_within_what_the_store_takes(
     assert (
         retry_copy_of(record(retry_copy_headers(retry_copy, ())), "work") == retry_copy
     )  # one text for each
+    return True
 
 
 def test_texts_are_cut_at_a_character() -> None:
