@@ -46,7 +46,8 @@ class Mood:
 class WorkloadPlan:
     """What the clients do. `rate_per_s` is of all publishers together; 0 publishers is allowed.
 
-    `backlog`: so many messages are there before the work begins. `keys`: how many different keys
+    `backlog`: so many messages are there before the work begins. `publish_max`: so many go in one
+    publish, which is not repeated when its answer is lost. `keys`: how many different keys
     messages have, 0 = each one its own. `ordering`: the order that the subscription promises
     ("key", "partition"), to be judged; empty = none.
     """
@@ -66,6 +67,7 @@ class WorkloadPlan:
     work_ms_max: int = 100
     value_bytes: int = 200
     backlog: int = 0
+    publish_max: int = 1
     keys: int = 0
     ordering: str = ""
     mood: Mood = field(default_factory=Mood)
@@ -163,14 +165,18 @@ class Workload:
         plan = self.plan
         client = self._client(session, name)
         rng = random.Random(f"{plan.seed}/{name}/pace")  # noqa: S311  a seed is the point
-        pause_s = plan.publishers / max(plan.rate_per_s, 1)
+        pause_s = plan.publishers * plan.publish_max / max(plan.rate_per_s, 1)
         number = 0
         while self._publishing:
             number += 1
             started_us, _ = now_us()
             # Several runs may follow each other on one topic: the seed is part of the name.
-            msg = f"{plan.seed}-{name}-{number}"
-            await client.publish(plan.topic, msg, "x" * plan.value_bytes, self._key(rng))
+            msg, pad = f"{plan.seed}-{name}-{number}", "x" * plan.value_bytes
+            if plan.publish_max > 1:
+                some = [(f"{msg}-{n}", self._key(rng)) for n in range(plan.publish_max)]
+                await client.publish_all(plan.topic, some, pad)
+            else:
+                await client.publish(plan.topic, msg, pad, self._key(rng))
             client.elsewhere()
             spent_s = (now_us()[0] - started_us) / 1e6
             await asyncio.sleep(max(0.0, pause_s * rng.uniform(0.5, 1.5) - spent_s))
