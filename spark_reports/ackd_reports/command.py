@@ -21,6 +21,7 @@ from typing import Final
 from ackd_reports.durations import duration_us
 from ackd_reports.evidence import COMPLETE, SILENT_TIMES, VerdictBounds
 from ackd_reports.generate import START_US, GenerationPlan, generate
+from ackd_reports.links import FIELDS, Presentation, template
 from ackd_reports.targets import TargetsError
 from ackd_reports.words import HOUR_US
 
@@ -115,6 +116,28 @@ def _add_make(make: argparse.ArgumentParser) -> None:
         f" default: {SILENT_TIMES} times its longest pause, an hour at least",
     )
     make.add_argument(
+        "--trace-link",
+        type=_link,
+        metavar="TEMPLATE",
+        help="where a trace is looked at, as https://jaeger.example/trace/{trace_id}; may also name"
+        f" {', '.join(FIELDS[1:])}",
+    )
+    make.add_argument(
+        "--ackd-link",
+        type=_link,
+        metavar="TEMPLATE",
+        help="where ackd tells of a message's subscription, as"
+        " https://ackd.example/v1/subscriptions/{group}/explain",
+    )
+    make.add_argument(
+        "--mark",
+        type=_mark,
+        action="append",
+        default=[],
+        metavar="TIME=TEXT",
+        help="draw this into every plot, say a deploy; may be given several times",
+    )
+    make.add_argument(
         "--exact", action="store_true", help="exact percentiles, by a sort of all durations"
     )
     make.add_argument("--open", action="store_true", help="open the report in a browser")
@@ -192,6 +215,9 @@ def _make(arguments: argparse.Namespace) -> int:
             last_us=arguments.last,
             bounds=VerdictBounds(arguments.complete, arguments.silent),
             keep_us=arguments.keep,
+            shown=Presentation(
+                arguments.trace_link or "", arguments.ackd_link or "", tuple(arguments.mark)
+            ),
             compact=arguments.compact,
             exact=arguments.exact,
             master=arguments.master,
@@ -249,6 +275,20 @@ def _setting(text: str) -> tuple[str, str]:
             " (AWS_SECRET_ACCESS_KEY) or into a file (docs/operate/reports.md)"
         )
     return name, value
+
+
+def _link(text: str) -> str:
+    try:
+        return template(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _mark(text: str) -> tuple[int, str]:
+    at, equals, what = text.partition("=")
+    if not (equals and what.strip()):
+        raise argparse.ArgumentTypeError('expected TIME=TEXT, as "2026-11-01T10:00=deploy 1.4"')
+    return _time(at), what
 
 
 def _until(text: str) -> int | str:

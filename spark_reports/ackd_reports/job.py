@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +15,15 @@ from ackd_reports import measures, model, plain
 from ackd_reports.courses import PromiseCourse, course_of, reaches_back_to
 from ackd_reports.effort import is_little
 from ackd_reports.evidence import LOOK_BACK_US, Evidence, VerdictBounds
+from ackd_reports.flat import TABLES
 from ackd_reports.frames import signs
 from ackd_reports.frames.course import course
 from ackd_reports.frames.failures import explained
 from ackd_reports.frames.figures import Figures, LakeSpan, figures, span_of
 from ackd_reports.frames.lake import Lake, kept_from_us
+from ackd_reports.frames.plain_rows import frame_of
 from ackd_reports.frames.session import session
+from ackd_reports.links import Presentation
 from ackd_reports.model import Report
 from ackd_reports.render import tables
 from ackd_reports.render.html import as_html
@@ -51,6 +55,7 @@ class ReportRequest:
     last_us: int | None = None
     bounds: VerdictBounds = field(default_factory=VerdictBounds)
     keep_us: int | None = None
+    shown: Presentation = field(default_factory=Presentation)
     compact: bool = False
     exact: bool = False
     master: str | None = None
@@ -108,7 +113,7 @@ def build(lake: Lake, order: ReportRequest, wanted: tuple[Target, ...]) -> Repor
     before: Figures | None = None
     if found.first_us < start:
         earlier = 2 * start - until
-        before = figures(lake.rows(_date(earlier)), earlier, start, wanted)
+        before = figures(lake.rows(_date(earlier)), earlier, start, wanted, detailed=False)
     # Executors on other hosts cannot write to this disk.
     own = lake.executors_here or not lake.elsewhere
     gold = str((order.out / "gold").absolute()) if own else lake.gold
@@ -117,9 +122,13 @@ def build(lake: Lake, order: ReportRequest, wanted: tuple[Target, ...]) -> Repor
     rows = lake.rows(_date(start))
     now = figures(rows, start, until, wanted, gold, as_of_us=as_of, exactly=order.exact)
     evidence = _evidence(lake, now, found)
-    return model.report(
-        now, before, wanted, _course(lake, now, found, as_of, wanted), evidence, order.bounds
-    )
+    whole = _course(lake, now, found, as_of, wanted)
+    report = model.report(now, before, wanted, whole, evidence, order.bounds, order.shown)
+    for name, table in TABLES.items():
+        schema = ", ".join(f"`{column}` {type_}" for column, type_ in table.columns.items())
+        flat = frame_of(rows.sparkSession, table.rows_of(report), schema)
+        flat.write.mode("overwrite").parquet(f"{gold}/{name}")
+    return report
 
 
 def _course(
@@ -149,10 +158,11 @@ def _date(at_us: int) -> str:
 
 def write(report: Report, out: Path) -> None:
     """Every form of a report, each file whole or not at all."""
-    forms = {
+    forms: dict[str, Callable[[Report], str]] = {
         "report.json": tables.as_json,
         "report.html": as_html,
         "groups.csv": tables.as_csv,
+        **{f"{name}.csv": partial(tables.as_flat_csv, name) for name in TABLES},
         "junit.xml": tables.as_junit,
         "report.prom": as_prometheus,
     }

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ackd_reports import measures, words
 from ackd_reports.anomalies import incidents
+from ackd_reports.breaches import breaches
 from ackd_reports.courses import PromiseCourse
 from ackd_reports.evidence import Evidence, VerdictBounds, completeness, freshness, silent, verdict
 from ackd_reports.histogram import ERROR, merged, percentile_us
-from ackd_reports.plain import GROUP, by, iso, message, names, number
+from ackd_reports.links import NOTHING_MORE, Presentation
+from ackd_reports.plain import CAUSES, GROUP, by, iso, message, names, number
 from ackd_reports.promises import always, attended, promise
 from ackd_reports.sidecars import batches, commit_lag, sidecars
+from ackd_reports.subscriptions import subscriptions
 from ackd_reports.targets import Target
 from ackd_reports.words import DAY_US, HOUR_US, MICRO
 
@@ -43,6 +46,7 @@ def report(
     course: PromiseCourse,
     evidence: Evidence,
     bounds: VerdictBounds,
+    shown: Presentation = NOTHING_MORE,
 ) -> Report:
     """Put a report together. `before` = figures of the period before, of the same length."""
     totals = _counts(now.buckets)
@@ -55,6 +59,9 @@ def report(
         ),
     ]
     complete = completeness(evidence, bounds.complete, now.until_us)
+    places = range(len(targets))
+    causes_of = {place: _causes(now, place, promises[place + 1]) for place in places}
+    promises = [promises[0], *({**promises[place + 1], **causes_of[place]} for place in places)]
     return {
         "format": FORMAT,
         "period": {"since": iso(now.since_us), "until": iso(now.until_us)},
@@ -63,6 +70,15 @@ def report(
         "completeness": complete,
         "silent": silent_ones,
         "promises": promises,
+        "breaches": breaches(promises),
+        "subscriptions": subscriptions(now, before, promises[1:], targets, silent_ones),
+        "slice_s": now.fine_us // MICRO,
+        "links": {"trace": shown.trace_link, "ackd": shown.ackd_link},
+        "marks": [
+            {"at": iso(at), "text": text}
+            for at, text in sorted(shown.marks)
+            if now.since_us <= at < now.until_us
+        ],
         "totals": totals,
         "durations": _exact(now, "totals", (), _durations(now.totals)),
         "groups": _groups(now),
@@ -89,6 +105,28 @@ def _left_out(now: Figures, totals: Mapping[str, Any]) -> dict[str, Any]:
     counts = {row["why"]: row["n"] for row in now.bad_counts}
     wrong = totals["publish_wrong"]
     return {**counts, PUBLISH_WRONG: wrong} if wrong else counts
+
+
+def _causes(now: Figures, place: int, promise: Mapping[str, Any]) -> dict[str, Any]:
+    """Why a promise was broken in the period, and a message for each outcome."""
+    bad = promise["period"]["bad"]
+    return {
+        "causes": [
+            {
+                "dimension": row["dimension"],
+                "value": row["value"],
+                "messages": number(row["n"]),
+                "share": number(row["n"]) / bad if bad else None,
+            }
+            for row in sorted(now.causes, key=lambda each: CAUSES.index(each["dimension"]))
+            if row["target"] == place
+        ],
+        "typical": [
+            {**message(row), "outcome": row["outcome"], "took_ms": row["took_us"] / 1000}
+            for row in now.typical
+            if row["target"] == place
+        ],
+    }
 
 
 def _promises(

@@ -11,6 +11,14 @@ from ackd_reports import words
 from ackd_reports.words import MICRO
 
 GROUP: Final = words.STREAM[:4]
+CAUSES: Final = (
+    *("outcome", "outage", "subscription", "application", "sidecar", "partition", "reason"),
+)
+"""By what bad messages are told apart, in the order in which it is asked."""
+HAPPENED: Final = (
+    *("retries", "releases", "expires", "lates", "losts", "send_backs", "extensions"),
+)
+"""What is counted of each message that is shown."""
 
 Rows = list[dict[str, Any]]
 
@@ -57,5 +65,7 @@ def message(row: Mapping[str, Any]) -> dict[str, Any]:
         **times,
         "attempts": row["attempt_max"],
         "reason": row["reason"],
+        "sidecar": row["sidecar"],
+        "counts": {name: row[f"{name}_n"] for name in HAPPENED if row[f"{name}_n"]},
         **more,
     }

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+from ackd_reports.outages import outages
 from ackd_reports.plain import GROUP, Rows, by, iso, names
+
+BEGAN_MAX: Final = 100
+"""So many starts are drawn beside what happened to messages."""
 
 
 def sidecars(rows: Rows, runs: Rows) -> dict[str, Any]:
@@ -19,14 +23,15 @@ def sidecars(rows: Rows, runs: Rows) -> dict[str, Any]:
         "restarts": len(runs) - len(instances),
         "outages": [
             {
-                "of": row["of"],
-                "instance": row["instance"],
-                "since": iso(row["start_us"]),
-                "until": iso(row["end_us"]),
+                "of": each["of"],
+                "name": each["name"],
+                "sidecars": each["sidecars"],
+                "since": iso(each["start_us"]),
+                "until": iso(each["end_us"]),
             }
-            for row in rows
-            if row["event"] == "outage"
+            for each in outages(rows)
         ],
+        "began": [iso(row["start_us"]) for row in starts][-BEGAN_MAX:],
     }
 
 

@@ -18,12 +18,15 @@ from pyspark.sql import functions as F  # noqa: N812
 from ackd_reports import words
 from ackd_reports.frames import signs
 from ackd_reports.frames.batches import counted
+from ackd_reports.frames.causes import causes, typical
 from ackd_reports.frames.exact import exact
-from ackd_reports.frames.judged import judged, sides, weighed
+from ackd_reports.frames.judged import is_bad, judged, sides, took, weighed
 from ackd_reports.frames.lives import COUNTS, bucket_of, count, lives
 from ackd_reports.frames.ordered import ordered
 from ackd_reports.frames.partials import merged
 from ackd_reports.frames.reading import BAD, COMMIT, LIFE, PROCESS
+from ackd_reports.outages import outages
+from ackd_reports.plain import HAPPENED
 from ackd_reports.targets import Target
 
 EXAMPLES_MAX: Final = 10
@@ -32,6 +35,9 @@ AGAIN_MAX: Final = 1_000
 BAD_MAX: Final = 50
 RETRY_ATTEMPTS: Final = 5
 """Retries are counted apart for so many first attempts; the last count has all later ones."""
+
+FINE_US: Final = 2 * words.DAY_US
+"""Up to this long a period is drawn in 5 minutes, a longer one in hours."""
 
 PERCENTILES: Final = (0.5, 0.95, 0.99, 0.999)
 
@@ -60,8 +66,21 @@ class Figures:
     bad_counts: Rows
     runs: Rows
     """As `signs.runs`."""
+    causes: Rows
+    """As `causes.causes`."""
+    fine: Rows
+    """Histograms of `time_to_ack` of each subscription, a row a slice (`bucket_us`) of 5 minutes,
+    or of an hour where the period is long.
+    """
+    typical: Rows
+    """As `causes.typical`."""
     exact: Mapping[str, Rows] | None = None
     """Percentiles that were asked for exactly: see `exact.LEVELS`."""
+
+    @property
+    def fine_us(self) -> int:
+        """How long a slice of `fine` is."""
+        return slice_us(self.since_us, self.until_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +119,13 @@ def figures(
     *,
     as_of_us: int | None = None,
     exactly: bool = False,
+    detailed: bool = True,
 ) -> Figures:
     """Count the lives born in [since, until), as they stand in `rows`.
 
     `as_of_us` is the moment at which what is unfinished is judged, `until_us` if not given. `gold`
-    = a folder for the 5-minute counts and histograms as Parquet; it is written anew.
+    = a folder for the 5-minute counts and histograms as Parquet; it is written anew. Without
+    `detailed` what only explains is left out.
     """
     as_of = until_us if as_of_us is None else as_of_us
     with _kept(lives(rows, since_us, until_us)) as whole:
@@ -118,6 +139,8 @@ def figures(
             counts = read.schema(counts.schema).parquet(f"{gold}/counts")
             cells = read.schema(cells.schema).parquet(f"{gold}/histograms")
         listed = _by_number(_listed(held, targets, as_of))
+        process = _plain(_process(rows, since_us, until_us))
+        explains = detailed and bool(targets)
         return Figures(
             since_us,
             until_us,
@@ -129,10 +152,13 @@ def figures(
             [row for number, found in listed.items() if number >= 0 for row in found],
             _plain(counted(rows, since_us, until_us)),
             _plain(_commits(rows, since_us, until_us)),
-            _plain(_process(rows, since_us, until_us)),
+            process,
             _plain(_bad(rows)),
             _plain(_bad_counts(rows)),
             _plain(signs.runs(rows, since_us, until_us)),
+            _plain(causes(held, targets, outages(process))) if explains else [],
+            _plain(_fine(cells, slice_us(since_us, until_us))) if detailed else [],
+            _plain(typical(held, targets, as_of, _SHOWN)) if explains else [],
             {name: _plain(frame) for name, frame in exact(whole).items()} if exactly else None,
         )
 
@@ -193,6 +219,17 @@ def _by_hour(cells: DataFrame) -> DataFrame:
     return shown.withColumn("hour_us", hour)
 
 
+def slice_us(since_us: int, until_us: int) -> int:
+    """How long the slices are in which a period is drawn."""
+    return words.BUCKET_US if until_us - since_us <= FINE_US else words.HOUR_US
+
+
+def _fine(cells: DataFrame, step: int) -> DataFrame:
+    shown = cells.where(F.col("duration") == "time_to_ack")
+    sliced = shown.withColumn("bucket_us", F.expr(f"(bucket_us div {step}) * {step}"))
+    return _rolled(sliced, (*words.STREAM[:4], "bucket_us"))
+
+
 def _rolled(cells: DataFrame, key: Sequence[str]) -> DataFrame:
     summed = cells.groupBy(*key, "duration", "cell").agg(F.sum("n").alias("n"))
     listed = F.sort_array(F.collect_list(F.struct("cell", "n"))).alias("cells")
@@ -212,7 +249,7 @@ _SHOWN: Final = (
         "epoch",
     ),
     *("trace_id", "born_us", "first_us", "ack_end_us", "dead_us", "last_lease_us", "seen_last_us"),
-    *("attempt_max", "reason"),
+    *("attempt_max", "reason", "sidecar", *(f"{name}_n" for name in HAPPENED)),
 )
 _ORDER: Final = (
     *("system", "cluster", "topic", "topic_id", "partition", "message", "grp", "epoch"),
@@ -236,11 +273,7 @@ def _listed(whole: DataFrame, targets: Sequence[Target], until_us: int) -> DataF
         _pair(F.col("unfinished") == 1, _STUCK, age),
     ]
     for number, target in enumerate(targets):
-        took = F.coalesce("dead_us", F.lit(until_us)) - F.col("born_us")
-        if target.within_us:
-            took = F.coalesce(F.col(f"{target.measure}_us"), took)
-        is_bad = ~F.coalesce(F.col(f"good_{number}"), F.lit(True))
-        lists.append(_pair(is_bad, number, took))
+        lists.append(_pair(is_bad(number), number, took(target, until_us)))
     every = F.filter(F.array(*lists), lambda each: each.isNotNull())
     flat = whole.select(*_SHOWN, F.explode(every).alias("pair")).select(*_SHOWN, "pair.*")
     worst = Window.partitionBy("target").orderBy(F.desc("took_us"), *_ORDER)

@@ -64,3 +64,14 @@ def sides(targets: int) -> list[Column]:
         found.append(weighed(kept.cast("bigint")).alias(f"good_{number}"))
         found.append(weighed(broken.cast("bigint")).alias(f"bad_{number}"))
     return found
+
+
+def is_bad(number: int) -> Column:
+    """Whether a life breaks target `number`."""
+    return ~F.coalesce(F.col(f"good_{number}"), F.lit(True))
+
+
+def took(target: Target, as_of_us: int) -> Column:
+    """How long what a target is about took, or goes on."""
+    so_far = F.coalesce("dead_us", F.lit(as_of_us)) - F.col("born_us")
+    return F.coalesce(F.col(f"{target.measure}_us"), so_far) if target.within_us else so_far

@@ -13,7 +13,6 @@ the moment of that removal.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -26,6 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ackd_reports.frames import partials, reading, storage
 from ackd_reports.frames.failures import is_broken_file
+from ackd_reports.frames.plain_rows import frame_of
 from ackd_reports.frames.storage import TraceFile
 from ackd_reports.frames.writer import writing
 from ackd_reports.plain import iso
@@ -78,7 +78,7 @@ class Lake:
             frame = self._spark.read.schema(partials.SCHEMA).parquet(self.partials)
         except AnalysisException as error:
             _only_missing(error)
-            frame = _frame(self._spark, [], partials.SCHEMA)
+            frame = frame_of(self._spark, [], partials.SCHEMA)
         # Columns that a lake of an older version lacks are null in the rows that it wrote.
         frame = frame.withColumn("topic_id", F.coalesce("topic_id", F.lit("")))
         return frame if since_date is None else frame.where(F.col("date") >= since_date)
@@ -202,7 +202,7 @@ class Lake:
         self._write_notes([{**asdict(each), "cut": each.name in cut} for each in files])
 
     def _write_notes(self, rows: Sequence[Mapping[str, object]]) -> None:
-        _frame(self._spark, rows, _TAKEN).write.mode("append").json(self._taken)
+        frame_of(self._spark, rows, _TAKEN).write.mode("append").json(self._taken)
 
 
 def kept_from_us(keep_us: int | None) -> int:
@@ -217,9 +217,3 @@ def _only_missing(error: AnalysisException) -> None:
     """Raise it again unless it says that a path does not exist: a lake that is new."""
     if "PATH_NOT_FOUND" not in str(error):
         raise error
-
-
-def _frame(spark: SparkSession, rows: Sequence[Mapping[str, object]], schema: str) -> DataFrame:
-    """Rows as a frame. `createDataFrame` would start Python workers on the executors for this."""
-    listed = F.from_json(F.lit(json.dumps(rows)), f"ARRAY<STRUCT<{schema}>>")
-    return spark.range(1, numPartitions=1).select(F.inline(listed))

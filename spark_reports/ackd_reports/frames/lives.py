@@ -104,7 +104,7 @@ def _flags() -> dict[str, Column]:
         "clock_skew": _flag(negative),
         "redriven": _flag(redriven),
         "publish_wrong": _flag(F.expr(f"clocks & {PUBLISH_WRONG}") > 0),
-        "extensions_all": extensions,
+        "extensions_n": extensions,
         **{f"{name}_n": _count(name) for name in _BITS},
     }
 
@@ -114,9 +114,7 @@ _BITS = ("retries", "releases", "expires", "lates", "losts", "send_backs")
 
 def count(name: str) -> Column:
     """The column of one of `COUNTS`."""
-    if name == "extensions":
-        return F.col("extensions_all")
-    return F.col(f"{name}_n" if name in _BITS else name)
+    return F.col(f"{name}_n" if name in (*_BITS, "extensions") else name)
 
 
 def bucket_of(column: str) -> Column:

@@ -68,11 +68,13 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "file": (_MIN, _STRING),
     "tally": (_MAX, _BIGINT),
     "clocks": (_OR, _BIGINT),
+    "sidecar": (_MIN, _STRING),
 }
 """Column -> (how parts are merged, type). `value_1`: commit lag, spans written, or messages of a
 batch; `value_2`: committed offset, spans dropped, or those of a batch that came again. `text`: a
 bad line, or the offsets of a batch, whose `reason` is its event. `tally`: how many spans of a run
-and 5 minutes a file has. `clocks`: see `reading.PUBLISH_WRONG`."""
+and 5 minutes a file has. `clocks`: see `reading.PUBLISH_WRONG`.
+`sidecar`: of those that leased a message, the first by name."""
 
 _COLUMN_MERGE: Final = {name: _MERGE[how] for name, (how, _) in COLUMNS.items()}
 
@@ -218,6 +220,7 @@ def _values() -> list[Column]:
         "file": F.when(_when(BAD), F.col("file")),
         "tally": F.when(_when(TALLY), F.col("tally")),
         "clocks": F.when(of_life, F.col("clocks")),
+        "sidecar": F.when(leased, F.nullif(F.col("instance"), F.lit(""))),
     }
     return [columns[name].alias(name) for name in COLUMNS]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -38,6 +39,22 @@ def as_prometheus(report: Report) -> str:
         "budget_spent": (
             "Share of the window's error budget that is spent.",
             _promises(report, "spent"),
+        ),
+        "burn_rate": (
+            "How many times faster than allowed an error budget went at the end.",
+            _burning(report),
+        ),
+        "subscription_compliance": (
+            "The same share, of each subscription.",
+            _subscriptions(report, "share"),
+        ),
+        "subscription_budget_spent": (
+            "The same budget, of each subscription.",
+            _subscriptions(report, "spent"),
+        ),
+        "breaches": (
+            "Breaches of an objective in its window, by what was breached.",
+            _breaches(report),
         ),
     }
     lines = []
@@ -84,6 +101,25 @@ def _durations(report: Report) -> Iterator[_Sample]:
 def _promises(report: Report, what: str) -> Iterator[_Sample]:
     for each in report["promises"]:
         yield from _known({"promise": each["name"]}, each.get(what))
+
+
+def _burning(report: Report) -> Iterator[_Sample]:
+    for promise in report["promises"]:
+        for each in promise.get("burning", ()):
+            yield {"promise": promise["name"], "window": each["long"]}, each["burn_long"]
+
+
+def _subscriptions(report: Report, what: str) -> Iterator[_Sample]:
+    for promise in report["promises"]:
+        for each in promise.get("subscriptions", ()):
+            labels = {"promise": promise["name"], **{name: each[name] for name in _SUBSCRIPTION}}
+            yield from _known(labels, each[what])
+
+
+def _breaches(report: Report) -> Iterator[_Sample]:
+    counts = Counter((each["name"], each["kind"], each["severity"]) for each in report["breaches"])
+    for (promise, kind, severity), count in sorted(counts.items()):
+        yield {"promise": promise, "kind": kind, "severity": severity}, count
 
 
 def _labels(group: Mapping[str, Any]) -> dict[str, str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 from ackd_reports import words
+from ackd_reports.flat import TABLES
 from ackd_reports.measures import BROKEN, INCOMPLETE, NO_DATA
 from ackd_reports.model import COUNTS, PERCENTILES, Report
 
@@ -33,9 +35,33 @@ def as_csv(report: Report) -> str:
     return out.getvalue()
 
 
+def as_flat_csv(name: str, report: Report) -> str:
+    """One of `flat.TABLES`."""
+    table = TABLES[name]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(table.columns), lineterminator="\n")
+    writer.writeheader()
+    for row in table.rows_of(report):
+        writer.writerow({key: _safe(v) if isinstance(v, str) else v for key, v in row.items()})
+    return out.getvalue()
+
+
 def _safe(text: str) -> str:
     """Names come from traces: a spreadsheet must not take one for a formula (OWASP)."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
+def _details(report: Report, promise: Mapping[str, Any]) -> Iterator[str]:
+    """Since when, by whom and why an objective was breached, and messages that did."""
+    for row in report["breaches"]:
+        if row["name"] == promise["name"]:
+            times = f"since {row['since']}" + (f" until {row['until']}" if row["until"] else "")
+            yield f"{row['kind']} {row['value']:.6g}, bound {row['bound']:.6g}, {times}"
+    for row in promise.get("causes", ()):
+        yield f"{row['dimension']} {row['value']}: {row['messages']} bad messages"
+    for message in promise["examples"]:
+        place = f"{message['topic']}/{message['partition']}/{message['message']}"
+        yield f"{place} trace {message['trace_id']}"
 
 
 def as_junit(report: Report) -> str:
@@ -67,10 +93,6 @@ def as_junit(report: Report) -> str:
         elif each["state"] == BROKEN:
             text = f"{each['sentence']}: {each['bad']} of {each['good'] + each['bad']} were not"
             failure = ET.SubElement(case, "failure", message=text)
-            failure.text = "\n".join(
-                f"{message['topic']}/{message['partition']}/{message['message']}"
-                f" trace {message['trace_id']}"
-                for message in each["examples"]
-            )
+            failure.text = "\n".join(_details(report, each))
     ET.indent(suite)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suite, "unicode") + "\n"

@@ -116,7 +116,8 @@ def test_sidecars_and_outages(world: World) -> None:
     told = world.report["sidecars"]
     assert (told["instances"], told["restarts"]) == (3, 1)
     assert {each["of"] for each in told["outages"]} == {"store"}
-    assert len(told["outages"]) == 3
+    (outage,) = told["outages"]
+    assert outage["sidecars"] == 3
     assert max(each["lag_max"] for each in world.report["commit_lag"]) == 2_000
 
 

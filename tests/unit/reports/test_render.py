@@ -1,11 +1,13 @@
 """Names come from traces, so from anybody: no form of a report takes one for its own language."""
 
 import csv
+import html
 import io
 import json
 import subprocess
 import sys
 from typing import Any
+from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,6 +17,8 @@ from ackd_reports.courses import course_of
 from ackd_reports.evidence import Evidence, VerdictBounds
 from ackd_reports.frames.figures import Figures
 from ackd_reports.frames.lives import COUNTS
+from ackd_reports.links import Presentation
+from ackd_reports.plain import HAPPENED
 from ackd_reports.render import tables
 from ackd_reports.render.html import as_html
 from ackd_reports.render.prometheus import as_prometheus
@@ -30,6 +34,9 @@ STREAM = {
     "grp": HOSTILE,
     "application": HOSTILE,
 }
+SHOWN = Presentation(
+    "https://traces.example/{trace_id}", marks=((START_US + MICRO, "a deploy " + HOSTILE),)
+)
 TARGET = Target(HOSTILE, "delivered", 0.9)
 
 
@@ -37,6 +44,7 @@ def message(**more: object) -> dict[str, Any]:
     """A message to look at, as Spark hands it over."""
     times = ("born_us", "first_us", "ack_end_us", "dead_us", "last_lease_us", "seen_last_us")
     more = {"partition": "0", "message": HOSTILE, "epoch": 0, "trace_id": HOSTILE, **more}
+    more |= {"sidecar": HOSTILE, **{f"{name}_n": 1 for name in HAPPENED}}
     return {**STREAM, **dict.fromkeys(times, START_US), "attempt_max": 2, "reason": None, **more}
 
 
@@ -67,6 +75,12 @@ def figures() -> Figures:
         bad=bad,
         bad_counts=[{"why": "line is no OTLP JSON", "n": 1}],
         runs=[],
+        causes=[
+            {"target": 0, "dimension": name, "value": HOSTILE, "n": 3 * MICRO, "rank": 1}
+            for name in ("outcome", "outage", "sidecar")
+        ],
+        fine=[{**totals[0], "bucket_us": START_US}],
+        typical=[message(target=0, outcome=HOSTILE, took_us=MICRO)],
     )
 
 
@@ -78,7 +92,7 @@ def report(**changed: Any) -> model.Report:
     given = {"seen": [{**STREAM, **signs}], "runs": [run()], "files": 12, "cut_files": [HOSTILE]}
     evidence = Evidence(**{**given, "last_event_us": last, **changed})
     course = course_of(now.buckets, (TARGET,), now.until_us)
-    return model.report(now, figures(), (TARGET,), course, evidence, VerdictBounds())
+    return model.report(now, figures(), (TARGET,), course, evidence, VerdictBounds(), SHOWN)
 
 
 def run(**changed: Any) -> dict[str, Any]:
@@ -99,10 +113,29 @@ def test_the_page_shows_names_and_runs_none() -> None:
     assert page == as_html(REPORT)
 
 
+def test_the_page_answers_which_since_when_why_and_which_messages() -> None:
+    """In its head and in the first table; messages lead to their traces."""
+    page = as_html(REPORT)
+    head = page.partition("<main>")[0]
+    assert f"{html.escape(HOSTILE)} has 4 of 4 bad messages" in head
+    assert "error budget gone since" in head
+    assert "(75\N{NO-BREAK SPACE}%)" in head
+    first = page.partition("<main>")[2].partition("</section>")[0]
+    assert 'id="subscriptions"' in first
+    assert 'class="spark"' in first
+    assert f'href="https://traces.example/{quote(HOSTILE, safe="")}"' in page
+    assert "1 lease ran out" in page
+    assert "a deploy" in page
+
+
 def test_a_spreadsheet_takes_no_name_for_a_formula() -> None:
     row = next(csv.DictReader(io.StringIO(tables.as_csv(REPORT))))
     assert row["topic"] == "'" + HOSTILE
     assert (row["messages"], row["dead"]) == ("20", "4")
+    for name, rows in (("promises", 3), ("breaches", 1), ("hours", 2)):
+        found = list(csv.DictReader(io.StringIO(tables.as_flat_csv(name, REPORT))))
+        assert len(found) >= rows, name
+        assert "'" + HOSTILE in [text for row in found for text in row.values()], name
 
 
 def test_junit_and_prometheus_hold_names_whole() -> None:
@@ -119,6 +152,8 @@ def test_junit_and_prometheus_hold_names_whole() -> None:
         told["ackd_report_end_timestamp_seconds"] - told["ackd_report_last_event_timestamp_seconds"]
     )
     assert age == 60
+    assert told["ackd_report_subscription_compliance"] == 0.8
+    assert told["ackd_report_breaches"] == 1
     verdicts = {e.labels["verdict"]: e.value for e in samples if "verdict" in e.labels}
     assert verdicts == {"broken": 1, "kept": 0, "no data": 0, "incomplete": 0}
 
