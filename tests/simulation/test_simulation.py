@@ -162,6 +162,7 @@ def test_r10_what_was_sent_back_survives_a_store_failover(more: tuple[str, ...])
     [
         (FAILOVER, (0, 24)),
         (PROMOTED, (0, 16, 32, 41)),
+        (PROMOTED_KEYS, (223,)),  # the record was made anew past it
         (Story(("store_failover", "stop", "rebalance"), *SLOW), (0, 20, 32)),
         (Story(FAILOVER.faults[:1], FAILOVER.settings, "extend"), (0, 24, 41, 58)),
     ],

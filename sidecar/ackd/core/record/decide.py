@@ -63,12 +63,17 @@ time has passed (R10).
 
 
 def create(request: Open, start: int, run: str) -> PartitionRecord:
-    """Make a record that starts at `start`."""
+    """Make a record that starts at `start`.
+
+    A store that lost the record before it may have forgotten leases below: nobody knows how their
+    messages were finished (`doubt`).
+    """
     return PartitionRecord(
         incarnation=request.incarnation,
         watermark=start,
         run=run,
         rollback_epoch=request.rollback_epoch,
+        doubt=(0, start),
     )
 
 

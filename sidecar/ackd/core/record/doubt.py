@@ -1,10 +1,10 @@
 """Offsets that a repair reports as finished without knowing how (R10, R15, I7).
 
 After a rollback the owner, or its commit, knows which messages were finished, but not whether by an
-ack or by a move to the retry topic. `PartitionRecord.doubt` bounds such offsets. There the record
-never answers "already acked" to an older lease: it takes the ack as a new one, and the copy learns
-of it when it claims. A lease that lives in the record goes on in an origin record, as if its
-message had just moved.
+ack or by a move to the retry topic. The same holds below the start of a record that is made anew.
+`PartitionRecord.doubt` bounds such offsets. There the record never answers "already acked" to an
+older lease: it takes the ack as a new one, and the copy learns of it when it claims. A lease that
+lives in the record goes on in an origin record, as if its message had just moved.
 """
 
 from __future__ import annotations
