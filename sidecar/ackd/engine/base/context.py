@@ -1,4 +1,6 @@
-"""What every part of the engine is given: store, clock, identity, keys, metrics."""
+"""What all subscriptions of a sidecar share: store, clock, identity, keys, metrics, and what only
+some parts use, such as the replay log and the spill.
+"""
 
 from __future__ import annotations
 
