@@ -53,7 +53,7 @@ COMMANDS = (
     ),
     Command(
         "messages",
-        "unfinished messages of a subscription, or where one message is and what became of it",
+        "unfinished messages of a subscription, or the state of one message",
         "ackd.cli.commands.messages",
     ),
     Command(

@@ -199,7 +199,7 @@ class PublishSettings:
     topics: tuple[str, ...] = setting(
         (),
         "Topics to which applications may publish; one that starts with `^` is a regular "
-        "expression, matched from the start of the name as it stands in the request. Empty: any "
+        "expression, matched from the start of the name that the request gives. Empty: any "
         "topic. Topics of ackd and of the broker itself never.",
         len_max=1000,
     )

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = subscription_action(actions, "list", "list dead letters")
     listing.add_argument(
-        "--max", type=int, default=PAGE, metavar="N", help="list at most so many; default 100"
+        "--max", type=int, default=PAGE, metavar="N", help="list at most N; default 100"
     )
     listing.add_argument("--json", action="store_true", help="print one JSON object per line")
     peek = subscription_action(actions, "peek", "print one dead letter with its body, as JSON")
@@ -101,8 +101,8 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="only those dead-lettered before; forms as in --after",
     )
-    parser.add_argument("--max", type=int, metavar="N", help="take at most so many")
-    parser.add_argument("--rate", type=int, metavar="N", help="handle at most so many per second")
+    parser.add_argument("--max", type=int, metavar="N", help="take at most N")
+    parser.add_argument("--rate", type=int, metavar="N", help="handle at most N per second")
     parser.add_argument("--dry-run", action="store_true", help="only print what would happen")
     parser.add_argument(
         "--no-wait",

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only messages first delivered at least this long ago, say 5m",
     )
     parser.add_argument(
-        "--max", type=int, default=100, metavar="N", help="list at most so many; default 100"
+        "--max", type=int, default=100, metavar="N", help="list at most N; default 100"
     )
 
 

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--state", action="append", choices=STATES, help="only these; may be given several times"
     )
     parser.add_argument(
-        "--max", type=int, default=100, metavar="N", help="list at most so many; default 100"
+        "--max", type=int, default=100, metavar="N", help="list at most N; default 100"
     )
 
 

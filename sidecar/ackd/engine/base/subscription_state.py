@@ -39,11 +39,11 @@ class Health:
         self.store_ok, self.detail = False, detail
 
     def fails(self, detail: str) -> None:
-        """Something fails and is tried again; readiness says what."""
+        """Keep what fails and is tried again; readiness shows it."""
         self.detail = detail
 
     def works(self) -> None:
-        """What failed works again."""
+        """Forget the failure: the next try succeeded."""
         self.detail = ""
 
 
