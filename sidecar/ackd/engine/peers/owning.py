@@ -29,11 +29,11 @@ from ackd.ports import PeerLink
 from ackd.telemetry.metrics import FOR_PEERS
 
 OFFERS_MAX = 10_000
-OVER_MAX = 20_000
-"""Requests that are known to be over, of each subscription (I8), some 200 bytes each."""
 """Requests of other sidecars that wait here, at most, of each subscription (I8). Further requests
 are answered without messages.
 """
+OVER_MAX = 20_000
+"""Requests that are known to be over, of each subscription (I8), some 200 bytes each."""
 
 
 class _Offer:
