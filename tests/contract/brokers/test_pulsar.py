@@ -60,6 +60,7 @@ class PulsarLab(Lab):
             except AdminError as error:
                 if error.status != CONFLICT:
                     raise
+                admin.ask("POST", f"persistent/{name}/createMissedPartitions")
                 admin.stats(f"{name}-partition-{partitions - 1}")
                 found = admin.ask("GET", f"persistent/{name}/partitions")
                 return bool(found["partitions"] == partitions)

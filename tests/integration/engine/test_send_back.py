@@ -24,6 +24,7 @@ from ackd.config.schema import BrokerSettings, Settings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import TopicPartition
 from ackd.engine.ownership.recover import Recovery, Wish
+from ackd.engine.retry.own_settings import ADDED_BYTES
 from ackd.engine.retry.own_topic import LOOK_EVERY_MS, RetryTopic
 from ackd.engine.runtime import Runtime
 from ackd.ports import Broker, Headers, Outgoing, Stored
@@ -418,8 +419,9 @@ async def test_i1_a_copy_that_is_refused_is_tried_again_from_five_seconds_on(
         await asyncio.to_thread(kafka.create_topic, place.topic, partitions=1, config={})
         sidecar = await place.start()
         own = sidecar.runtime._subscriptions[NAME].retry_topic.topic.name
-        await asyncio.to_thread(_limit, kafka, own, 2_000)
-        await sidecar.publish(1, size=4_000)
+        await sidecar.publish(1, size=4_000 + ADDED_BYTES)
+        for each in (place.topic, own):  # ackd raises the limit of its own topic to the other's
+            await asyncio.to_thread(_limit, kafka, each, 2_000)
         (message,) = await sidecar.collect(1, lease_ms=60_000)
         await sidecar.until_count(1, "copies", "retry-topic", "failed")
         failed_s = time.monotonic()

@@ -21,7 +21,7 @@ from ackd_adapters.local.config import LocalOptions
 from tests.support.wait import wait_until_async
 
 NAME = "work"
-NOT_VITAL = {"runtime.dead-letter-gauges", "runtime.gauges"}
+NOT_VITAL = {"runtime.dead-letter-gauges", "runtime.gauges", "runtime.idempotency-gauges"}
 """Without them figures are missing, and every message is served."""
 LEAST = 15
 """Fewer tasks than these would mean that the walk does not find them."""
