@@ -1,6 +1,7 @@
 """What it costs and brings that messages reach any sidecar: `python -m tests.bench.bench_peers`.
 
-Sidecars in one process on one Valkey, one local queue and one partition (`--kafka`: on Kafka).
+Sidecars in one process on one Valkey, one local queue and one partition (`--kafka`: on Kafka;
+`--sidecars N`: so many, 10 if nothing is said).
 *Rate*: a worker of 20 ms with `max` 1 beside each; messages a second beside one sidecar's, and the
 busiest worker beside the idlest. *Latency*: from publishing to the answer of a receive that waits,
 beside the owner and beside another one. *CPU*: of the whole process for a message that is received
@@ -30,7 +31,7 @@ ROUNDS = 3
 TRIPS = 100
 BATCH = 32
 MESSAGES = 3_200
-MOST = 3
+SIDECARS = 10
 
 
 async def rate(workers: list[Linked], seconds: float) -> Counter[str]:
@@ -89,23 +90,31 @@ def tell(what: str, value: float, unit: str) -> None:
     sys.stdout.flush()
 
 
-async def measure(ring: Ring, seconds: float) -> None:
-    """Print all figures."""
+async def measure(ring: Ring, seconds: float, sidecars: int) -> None:
+    """Print all figures. No worker ever waits for a message to be published."""
     alone = await ring.start(in_flight_max=1_000)
-    await alone.publish(4_000)
-    one = [sum((await rate([alone], seconds)).values()) / seconds for _ in range(ROUNDS)]
+    enough = int(seconds / WORK_S)
+    one: list[float] = []
+    for _ in range(ROUNDS):
+        await alone.publish(enough)
+        one.append(sum((await rate([alone], seconds)).values()) / seconds)
     tell("1 sidecar", statistics.median(one), "messages/s")
-    for _ in range(MOST - 1):
+    for _ in range(sidecars - 1):
         await ring.start(in_flight_max=1_000)
     owner, others = await ring.sorted()
     rates: list[float] = []
     spreads: list[float] = []
     for _ in range(ROUNDS):
+        await owner.publish(enough * sidecars)
         served = await rate(ring.members, seconds)
         rates.append(sum(served.values()) / seconds)
         counts = [served[each.name] for each in ring.members]
         spreads.append(max(counts) / max(min(counts), 1))
-    tell(f"{MOST} sidecars, beside one", statistics.median(rates) / statistics.median(one), "times")
+    tell(
+        f"{sidecars} sidecars, beside one",
+        statistics.median(rates) / statistics.median(one),
+        "times",
+    )
     tell("busiest worker beside the idlest", statistics.median(spreads), "times")
     await drain(owner)
     rounds = [
@@ -124,13 +133,13 @@ async def measure(ring: Ring, seconds: float) -> None:
     tell("through a peer", peer_us / own_us, "times")
 
 
-async def run(folder: Path, url: str, kafka: Kafka | None, seconds: float) -> None:
+async def run(folder: Path, url: str, kafka: Kafka | None, seconds: float, sidecars: int) -> None:
     """On a ring of its own."""
     async with AsyncExitStack() as stack:
         ring = Ring(stack, folder, url, kafka)
         if kafka is not None:
             await asyncio.to_thread(kafka.create_topic, ring.topic, partitions=1, config={})
-        await measure(ring, seconds)
+        await measure(ring, seconds, sidecars)
 
 
 def main() -> None:
@@ -138,13 +147,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kafka", action="store_true", help="on Kafka")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each round")
+    parser.add_argument("--sidecars", type=int, default=SIDECARS, help="how many share a partition")
     asked = parser.parse_args()
     folder = run_dir("bench-peers")
     try:
         with ExitStack() as stack:
             valkey = stack.enter_context(RedisServer(RedisOptions(binary(Flavour.VALKEY))))
             kafka = stack.enter_context(Kafka(KafkaOptions())) if asked.kafka else None
-            asyncio.run(run(folder, valkey.url, kafka, asked.seconds))
+            asyncio.run(run(folder, valkey.url, kafka, asked.seconds, asked.sidecars))
     finally:
         remove_run_dir(folder)
 
