@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(240)]
 
 PARTITIONS = 24
 CYCLES = int(os.environ.get("ACKD_TEST_FREEZES", "4"))
-"""One in four cycles stops at least one partition of a client that nobody watches."""
+"""Some one in ten stops partitions of a client that nobody watches."""
 
 
 def forget(consumer: object, partition: TopicPartition, patch: pytest.MonkeyPatch) -> None:
