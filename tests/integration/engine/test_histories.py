@@ -36,17 +36,17 @@ async def shown(worker: Worker) -> InFlight:
 
 async def test_a_failure_reason_is_visible_at_once(shop: Shop) -> None:
     """In what is in flight and in what holds the partition, while the message waits and after."""
-    worker = await shop.start("one")
+    worker = await shop.start("one", stuck_after_ms=HOUR_MS)
     await worker.publish(1)
     message = await given(worker, "first")
     assert (await shown(worker)).error is None
-    await worker.settle(message, SettleVerb.RETRY, delay_ms=HOUR_MS, reason="shop closed")
+    await worker.settle(message, SettleVerb.RETRY, delay_ms=HOUR_MS // 2, reason="shop closed")
     found = await shown(worker)
     assert (found.state, found.error, found.holder) == ("retrying", "shop closed", "")
     [held] = [each.head for each in (await worker.runtime.explain(NAME)).partitions if each.head]
     assert held.error == "shop closed"
     await worker.runtime.stop()
-    successor = await shop.start("two")
+    successor = await shop.start("two", stuck_after_ms=HOUR_MS)
     assert (await shown(successor)).error == "shop closed"
 
 

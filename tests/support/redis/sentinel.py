@@ -73,7 +73,13 @@ class RedisSentinel(RedisGroup):
                 server.info("replication").get("master_link_status") == "up" for server in replicas
             )
 
-        wait_until(settled, "Sentinels and replicas in step", timeout_s=timeout_s, interval_s=0.1)
+        wait_until(
+            settled,
+            "Sentinels and replicas in step",
+            timeout_s=timeout_s,
+            interval_s=0.1,
+            ignoring=(redis.ConnectionError,),  # a primary that was replaced drops its clients
+        )
 
     def _build(self) -> None:
         """Start everything and wait until each Sentinel knows all the others and all replicas."""

@@ -45,7 +45,9 @@ _IN_FLIGHT = frozenset(_STATUS_NAMES) - {EntryStatus.READY, EntryStatus.GRANTING
 
 
 class Place(NamedTuple):
-    """Where a message stands in a list of all: by its first delivery (s), then by where it lies."""
+    """Where a message stands in a list of all: by its first delivery (s), then by its id. So it
+    keeps its place when it moves to the retry topic.
+    """
 
     first_s: int
     topic: str
@@ -114,7 +116,7 @@ class Inspector:
         """Unfinished messages in these states that were fetched or delivered, in their order."""
         wanted = frozenset(status for status, name in _STATUS_NAMES.items() if name in states)
         found = [
-            (Place(entry.first_s or NEVER_S, *partition.tp, offset), partition, entry)
+            (_place(partition, offset, entry), partition, offset, entry)
             for partition in self._partitions.owned.values()
             for offset, entry in partition.ledger.entries.items()
             if entry.status in wanted
@@ -122,7 +124,7 @@ class Inspector:
         if after is not None:
             found = [each for each in found if each[0] > after]
         first = nsmallest(limit, found, key=itemgetter(0))
-        shown = [self._show(partition, place.offset, entry) for place, partition, entry in first]
+        shown = [self._show(partition, offset, entry) for _, partition, offset, entry in first]
         await self._reported.fill(shown)
         return [Listed(each[0], one.view) for each, one in zip(first, shown, strict=True)]
 
@@ -238,6 +240,14 @@ class Inspector:
         if partition.ledger.holds_copies or partition.ledger.send_back.rules is not None:
             return ""
         return f"; it does not move to the retry topic: {self._retry_topic.unused}"
+
+
+def _place(partition: Partition, offset: int, entry: Entry[Held]) -> Place:
+    first_s = entry.first_s or NEVER_S
+    if not partition.ledger.holds_copies:
+        return Place(first_s, *partition.tp, offset)
+    origin, origin_offset = message_place(partition.copies.name_of(offset))
+    return Place(first_s, *origin, origin_offset)
 
 
 def _how(entry: Entry[Held]) -> str:
