@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPConnection
@@ -128,24 +128,38 @@ def drop_all(sidecar: Sidecar) -> bool:
     return bool(lags) and all(each["end"] == each["watermark"] for each in lags)
 
 
+@contextmanager
+def made_sidecar(**more: Any) -> Iterator[Sidecar]:
+    """A sidecar in a folder of its own, not started yet; `more` as for `sidecar_in`. At the end
+    nothing is left of it.
+    """
+    folder = run_dir("http")
+    made = sidecar_in(folder, **more)
+    try:
+        yield made
+    finally:
+        made.process.kill()  # gently it would wait for leases that are still out
+        give_back(made.port, made.admin_port)
+        remove_run_dir(folder)
+
+
+def start_with_topics(sidecar: Sidecar) -> None:
+    """Start it and wait until its topics are there and it is ready."""
+    sidecar.process.start()
+    wait_until(lambda: make_topics(sidecar), "topics can be made", ignoring=(OSError,))
+    wait_until(sidecar.ready, "the sidecar is ready", ignoring=(OSError,))
+
+
+def start_empty(sidecar: Sidecar) -> None:
+    """Start it and wait until it is ready and its topics are there and empty."""
+    start_with_topics(sidecar)
+    wait_until(lambda: drop_all(sidecar), "the topics are empty")
+
+
 @pytest.fixture(scope="module")
 def sidecar() -> Iterator[Sidecar]:
     """One sidecar for the tests of a module. Do not stop it."""
-    folder = run_dir("http")
-    started = sidecar_in(folder)
-    started.process.start()
-    try:
-        wait_until(
-            lambda: make_topics(started),
-            "topics can be made",
-            timeout_s=60,
-            ignoring=(OSError,),
-        )
-        wait_until(started.ready, "the sidecar is ready", timeout_s=60, ignoring=(OSError,))
-        wait_until(lambda: drop_all(started), "the topics are empty", timeout_s=60)
-        yield started
-        assert started.process.running, started.process.log()
-    finally:
-        started.process.kill()  # gently it would wait for leases that are still out
-        give_back(started.port, started.admin_port)
-        remove_run_dir(folder)
+    with made_sidecar() as made:
+        start_empty(made)
+        yield made
+        assert made.process.running, made.process.log()

@@ -9,9 +9,12 @@ from http.client import HTTPConnection
 
 import pytest
 
-from ackd_torture.ports import give_back
-from tests.integration.http.conftest import Sidecar, call, make_topics, sidecar_in
-from tests.support.paths import remove_run_dir, run_dir
+from tests.integration.http.conftest import (
+    Sidecar,
+    call,
+    made_sidecar,
+    start_with_topics,
+)
 from tests.support.wait import wait_until
 
 BASE = "/v1/subscriptions/images"
@@ -21,17 +24,9 @@ LOOKS_S = 90
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[Sidecar]:
-    folder = run_dir("http")
-    made = sidecar_in(folder)
-    made.process.start()
-    try:
-        wait_until(lambda: make_topics(made), "topics can be made", ignoring=(OSError,))
-        wait_until(made.ready, "the sidecar is ready", ignoring=(OSError,))
+    with made_sidecar() as made:
+        start_with_topics(made)
         yield made
-    finally:
-        made.process.kill()
-        give_back(made.port, made.admin_port)
-        remove_run_dir(folder)
 
 
 def depth(sidecar: Sidecar) -> float:

@@ -10,10 +10,12 @@ from contextlib import ExitStack, contextmanager, suppress
 import psutil
 import pytest
 
-from ackd_torture.ports import give_back
-from tests.integration.http.conftest import Sidecar, call, make_topics, sidecar_in
-from tests.support.paths import remove_run_dir, run_dir
-from tests.support.wait import wait_until
+from tests.integration.http.conftest import (
+    Sidecar,
+    call,
+    made_sidecar,
+    start_with_topics,
+)
 
 CONNECTIONS = 990
 FILES = 2 * CONNECTIONS
@@ -52,18 +54,9 @@ def many_files() -> Iterator[None]:
 @pytest.fixture
 def own() -> Iterator[Sidecar]:
     """A sidecar of this test alone, so that its memory is."""
-    with many_files():
-        folder = run_dir("memory")
-        made = sidecar_in(folder, settings=DEFAULTS)
-        made.process.start()
-        try:
-            wait_until(lambda: make_topics(made), "topics can be made", ignoring=(OSError,))
-            wait_until(made.ready, "the sidecar is ready", ignoring=(OSError,))
-            yield made
-        finally:
-            made.process.kill()
-            give_back(made.port, made.admin_port)
-            remove_run_dir(folder)
+    with many_files(), made_sidecar(settings=DEFAULTS) as made:
+        start_with_topics(made)
+        yield made
 
 
 @pytest.mark.parametrize("end", [b"", b"\r\n"], ids=["unfinished", "finished"])

@@ -10,9 +10,7 @@ from http.client import HTTPConnection
 
 import pytest
 
-from ackd_torture.ports import give_back
-from tests.integration.http.conftest import Sidecar, sidecar_in
-from tests.support.paths import remove_run_dir, run_dir
+from tests.integration.http.conftest import CONFIG, Sidecar, made_sidecar
 
 TOPIC = "/v1/topics/orders/messages"
 ITEM = re.compile(r'"([a-z]+)"((?:;[a-z]+=(?:\d+|"[a-z-]+"))*)')
@@ -21,18 +19,10 @@ ITEM = re.compile(r'"([a-z]+)"((?:;[a-z]+=(?:\d+|"[a-z-]+"))*)')
 @pytest.fixture(scope="module")
 def bounded() -> Iterator[Sidecar]:
     """A sidecar with small bounds for publishers."""
-    folder = run_dir("http")
-    made = sidecar_in(folder)
-    config = folder / "ackd.toml"
     publish = "[publish]\nin_flight_max = 5\nidempotency_max = 2\nidempotency_ms = 600000\n"
-    config.write_text(f"{config.read_text()}\n{publish}")
-    try:
+    with made_sidecar(settings=f"{CONFIG}\n{publish}") as made:
         made.start()
         yield made
-    finally:
-        made.process.kill()
-        give_back(made.port, made.admin_port)
-        remove_run_dir(folder)
 
 
 def publish(sidecar: Sidecar, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, str]]:

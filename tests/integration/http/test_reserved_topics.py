@@ -13,9 +13,7 @@ from ackd_adapters.kafka import broker as kafka
 from ackd_adapters.local import LocalOptions, adapter
 from ackd_adapters.pulsar import broker as pulsar
 from ackd_adapters.rocketmq import broker as rocketmq
-from ackd_torture.ports import give_back
-from tests.integration.http.conftest import Sidecar, call, sidecar_in
-from tests.support.paths import remove_run_dir, run_dir
+from tests.integration.http.conftest import CONFIG, Sidecar, call, made_sidecar
 
 NAMES = [
     "ackd.retry.orders",
@@ -106,18 +104,10 @@ def test_internal_topics_of_every_broker_are_refused(tmp_path: Path, name: str, 
 @pytest.fixture(scope="module")
 def choosy() -> Iterator[Sidecar]:
     """A sidecar with a list of topics to publish to."""
-    folder = run_dir("http")
-    made = sidecar_in(folder)
-    config = folder / "ackd.toml"
     publish = '[publish]\ntopics = ["orders", "^invoices-(eu|us)$"]\n'
-    config.write_text(f"{config.read_text()}\n{publish}")
-    try:
+    with made_sidecar(settings=f"{CONFIG}\n{publish}") as made:
         made.start()
         yield made
-    finally:
-        made.process.kill()
-        give_back(made.port, made.admin_port)
-        remove_run_dir(folder)
 
 
 @pytest.mark.parametrize("topic", ["images", "orders-2", "my-orders", "invoices-euro", "Orders"])

@@ -15,7 +15,13 @@ import psutil
 import pytest
 
 from ackd_torture.ports import give_back
-from tests.integration.http.conftest import Sidecar, call, drop_all, make_topics, sidecar_in
+from tests.integration.http.conftest import (
+    Sidecar,
+    call,
+    made_sidecar,
+    sidecar_in,
+    start_empty,
+)
 from tests.support.paths import remove_run_dir, run_dir
 from tests.support.wait import wait_until, wait_until_async
 
@@ -29,18 +35,9 @@ MIB = 1024 * 1024
 @pytest.fixture
 def own() -> Iterator[Sidecar]:
     """A sidecar that the test may stop; its topics are there and empty."""
-    folder = run_dir("http")
-    made = sidecar_in(folder, drain_ms=int(DRAIN_S * 1000))
-    made.process.start()
-    try:
-        wait_until(lambda: make_topics(made), "topics can be made", ignoring=(OSError,))
-        wait_until(made.ready, "the sidecar is ready", ignoring=(OSError,))
-        wait_until(lambda: drop_all(made), "the topics are empty")
+    with made_sidecar(drain_ms=int(DRAIN_S * 1000)) as made:
+        start_empty(made)
         yield made
-    finally:
-        made.process.kill()  # gently it would wait for leases that are still out
-        give_back(made.port, made.admin_port)
-        remove_run_dir(folder)
 
 
 def receive(sidecar: Sidecar, **body: object) -> list[dict[str, object]]:

@@ -15,10 +15,13 @@ import aiohttp
 import psutil
 import pytest
 
-from ackd_torture.ports import give_back
-from tests.integration.http.conftest import Sidecar, call, drop_all, make_topics, sidecar_in
+from tests.integration.http.conftest import (
+    Sidecar,
+    call,
+    made_sidecar,
+    start_empty,
+)
 from tests.support import sse
-from tests.support.paths import remove_run_dir, run_dir
 from tests.support.wait import wait_until
 
 STREAM = "/v1/subscriptions/orders/stream"
@@ -32,20 +35,11 @@ CURL_S = 100
 @pytest.fixture
 def own() -> Iterator[Sidecar]:
     """A sidecar that the test may stop; its topics are there and empty."""
-    folder = run_dir("stream")
-    made = sidecar_in(folder, drain_ms=8_000)
-    with (folder / "ackd.toml").open("a") as config:
-        config.write('window_bytes_max = "32MiB"\n')  # of the last section: images
-    made.process.start()
-    try:
-        wait_until(lambda: make_topics(made), "topics can be made", ignoring=(OSError,))
-        wait_until(made.ready, "the sidecar is ready", ignoring=(OSError,))
-        wait_until(lambda: drop_all(made), "the topics are empty")
+    with made_sidecar(drain_ms=8_000) as made:
+        with (made.folder / "ackd.toml").open("a") as config:
+            config.write('window_bytes_max = "32MiB"\n')  # of the last section: images
+        start_empty(made)
         yield made
-    finally:
-        made.process.kill()  # gently it would wait for leases that are still out
-        give_back(made.port, made.admin_port)
-        remove_run_dir(folder)
 
 
 def publish(sidecar: Sidecar, values: list[str]) -> None:

@@ -19,7 +19,7 @@ from ackd.cli.client.endpoint import of_url
 from ackd_top.app import BoardScreen, TopApp
 from ackd_top.screens import DeadScreen, MessageScreen, SubscriptionScreen
 from ackd_torture.ports import free_port, give_back
-from tests.integration.http.conftest import Sidecar, call, sidecar_in
+from tests.integration.http.conftest import Sidecar, call, made_sidecar, sidecar_in
 from tests.support import command
 from tests.support.command import Done
 from tests.support.paths import remove_run_dir, run_dir
@@ -35,16 +35,10 @@ Find = Callable[[], bool]
 @pytest.fixture(scope="module")
 def busy() -> Iterator[Sidecar]:
     """`orders` has leased, waiting and dead messages; `images` has nothing."""
-    folder = run_dir("top")
-    sidecar = sidecar_in(folder)
-    try:
+    with made_sidecar() as sidecar:
         sidecar.start()
         fill(sidecar)
         yield sidecar
-    finally:
-        sidecar.process.kill()  # gently it would wait for leases that are still out
-        give_back(sidecar.port, sidecar.admin_port)
-        remove_run_dir(folder)
 
 
 def fill(sidecar: Sidecar) -> None:
