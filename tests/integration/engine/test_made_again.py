@@ -39,10 +39,10 @@ async def make_again(kafka: Kafka, topic: str, pause_s: float) -> None:
     await wait_until_async(made, "the topic to be made again", timeout_s=60)
 
 
-async def ack_all(sidecar: Sidecar, quiet_ms: int) -> list[Delivery]:
-    """Receive and ack until nothing comes for so long; what was acked."""
+async def ack_all(sidecar: Sidecar, least: int, quiet_ms: int) -> list[Delivery]:
+    """Receive and ack at least so many, then until nothing comes for so long; what was acked."""
     acked: list[Delivery] = []
-    while messages := await sidecar.receive(wait_ms=quiet_ms):
+    while messages := await sidecar.receive(wait_ms=60_000 if len(acked) < least else quiet_ms):
         results = await sidecar.settle(messages, SettleVerb.ACK)
         acked += [
             message
@@ -64,7 +64,7 @@ async def test_r1_i2_each_message_of_a_longer_topic_made_again_is_acked_once(
     await sidecar.settle(sidecar.seen, SettleVerb.ACK)
     await make_again(kafka, name, pause_s)
     write(kafka, name, b"new", NEW)
-    acked = await ack_all(sidecar, quiet_ms=9_000)
+    acked = await ack_all(sidecar, PARTITIONS * NEW, quiet_ms=9_000)
     times = Counter((each.partition, each.record.value) for each in acked)
     wanted = [(part, b"new %d" % n) for part in range(PARTITIONS) for n in range(NEW)]
     assert times == Counter(wanted)

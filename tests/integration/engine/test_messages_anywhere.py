@@ -88,12 +88,12 @@ async def test_a_message_from_its_publication_to_its_end(ring: Ring) -> None:
     assert leased.deadline_ms == first.deadline_ms
     assert leased.released_by.startswith("an ack, or the end of its lease; otherwise it moves")
 
-    retry = {"delay_ms": 2_000, "reason": "shop closed", "holder": "first"}
+    second = await given(owner, "second")  # offset 1
+    retry = {"delay_ms": 8_000, "reason": "shop closed", "holder": "first"}
     await other.settle([first], SettleVerb.RETRY, **retry)
     waits = await until(ring, 0, "retrying")
     assert (waits.error, waits.first_error, waits.holder) == ("shop closed", "shop closed", "")
     assert waits.due_ms is not None
-    second = await given(owner, "second")  # offset 1
     again = await given(other, "third")
     assert (second.record.offset, again.record.offset) == (1, 0)
     told = await until(ring, 0, "leased", lambda view: len(view.history) > 1)

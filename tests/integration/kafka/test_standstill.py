@@ -3,7 +3,8 @@
 import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from ackd.core.ids import TopicPartition
 from ackd.ports import Broker, Fetched, Outgoing
 from ackd_adapters.kafka import KafkaOptions, adapter
 from ackd_adapters.kafka.consumer import KafkaConsumer
+from ackd_adapters.kafka.worker import settled
 from ackd_testing import Reader
 from tests.integration.kafka.conftest import Join, MakeTopic
 from tests.support import kafka as kafka_support
@@ -28,21 +30,41 @@ CYCLES = int(os.environ.get("ACKD_TEST_FREEZES", "4"))
 """Some one in ten stops partitions of a client that nobody watches."""
 
 
-def forget(consumer: object, partition: TopicPartition, patch: pytest.MonkeyPatch) -> None:
+async def forget(
+    consumer: object, partition: TopicPartition, patch: pytest.MonkeyPatch
+) -> Callable[[], None]:
     """Let the fetching client ask for nothing of a partition, and say nothing of it, until it is
-    assigned anew.
+    assigned anew; and not before what is returned was called, however slow the machine is.
     """
     assert isinstance(consumer, KafkaConsumer)
     fetcher = consumer._fetcher
     begin, client, one = fetcher._begin, fetcher._client, [ClientPartition(*partition)]
+    free, late = False, list[Any]()  # the client's thread alone looks at both
+    paused: Future[None] = Future()
 
     def begun(which: TopicPartition, made: Any) -> None:
-        if which == partition:
+        if which != partition:
+            begin(which, made)
+        elif free:
             client.resume(one)
-        begin(which, made)
+            begin(which, made)
+        else:
+            late.append(made)
+
+    def freed() -> None:
+        nonlocal free
+        free = True
+        for made in late:
+            begun(partition, made)
+
+    def pause() -> None:
+        client.pause(one)
+        paused.set_result(None)
 
     patch.setattr(fetcher, "_begin", begun)
-    fetcher.commands.put(lambda: client.pause(one))
+    fetcher.commands.put(pause)
+    await settled(paused)
+    return lambda: fetcher.commands.put(freed)
 
 
 async def test_a_forgotten_partition_is_fetched_again_and_nothing_comes_twice(
@@ -59,14 +81,14 @@ async def test_a_forgotten_partition_is_fetched_again_and_nothing_comes_twice(
         reader.fetch_from(each, 0)
         await store(broker, Outgoing(name, None, b"before", (), each.partition))
     await reader.until(lambda: reader.records[forgotten] and reader.records[other], "both")
-    forget(reader.consumer, forgotten, monkeypatch)
-    await asyncio.sleep(0.1)  # the thread's turn
+    free = await forget(reader.consumer, forgotten, monkeypatch)
     for number in range(3):
         for each in (forgotten, other):
             await store(broker, Outgoing(name, None, b"%d" % number, (), each.partition))
-    await reader.until(lambda: len(reader.values(other)) == 4, "the other partition", 1.0)
+    await reader.until(lambda: len(reader.values(other)) == 4, "the other partition")
     assert reader.values(forgotten) == [b"before"]
-    await reader.until(lambda: len(reader.values(forgotten)) == 4, "the forgotten one", 5.0)
+    free()
+    await reader.until(lambda: len(reader.values(forgotten)) == 4, "the forgotten one", 20.0)
     await reader.during(3.0)
     assert reader.values(forgotten) == [b"before", b"0", b"1", b"2"]
     sessions = {event.session for event in reader.of(Fetched) if event.partition == forgotten}

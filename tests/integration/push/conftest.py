@@ -136,6 +136,14 @@ class World:
         explained = await self.ask("GET", "/v1/subscriptions/orders/explain")
         return [str(each) for each in explained["limits"]]
 
+    async def until_limited(self, words: str) -> None:
+        """Wait until explain says so."""
+
+        async def said() -> bool:
+            return any(words in each for each in await self.limits())
+
+        await wait_until_async(said, f"explain to say {words!r}")
+
     async def metric(self, name: str) -> float:
         """A metric's value; 0 without it."""
 

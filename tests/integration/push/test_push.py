@@ -98,7 +98,7 @@ async def test_retry_after_is_kept_not_counted_and_slows_all(start: StartWorld) 
     await world.publish(b"1")
     await world.app.called(1)
     await world.publish(b"2")
-    assert any("asked for a pause" in each for each in await world.limits())
+    await world.until_limited("asked for a pause")
     await world.finished(2)
     first, *rest = world.app.calls
     assert [seen.attempt for seen in rest] == [1, 1]
@@ -223,14 +223,20 @@ async def test_calls_are_signed(
 
 
 async def test_drain_waits_for_the_running_call(start: StartWorld) -> None:
+    drains = asyncio.Event()
+
     async def answer(_seen: Seen) -> web.Response:
-        await asyncio.sleep(1.2)
+        await drains.wait()
+        await asyncio.sleep(1)  # it would have time to end
         return web.Response(status=204)
 
     world = await start(answer, push="concurrency = 1\n")
     await world.publish(b"1", b"2")
     await world.app.called(1)
     world.sidecar.process.signal(15)
+    log = world.sidecar.process
+    await asyncio.to_thread(log.wait_for_log, "draining", 60)
+    drains.set()
     assert await asyncio.to_thread(world.sidecar.process.wait, 60) == 0
     assert len(world.app.calls) == 1
     await asyncio.to_thread(world.sidecar.start)
