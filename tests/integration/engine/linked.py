@@ -42,7 +42,9 @@ T = TypeVar("T")
 
 @dataclass
 class Ring:
-    """What the sidecars of one test have in common. Without `kafka` and `pulsar`: a local queue."""
+    """What the sidecars of one test have in common. Without `kafka` and `pulsar`: a local queue,
+    whose members may be silent for `session_ms`.
+    """
 
     stack: AsyncExitStack
     folder: Path
@@ -53,6 +55,7 @@ class Ring:
     limits: PeerLimits | None = None
     pulsar: Pulsar | None = None
     partitions: int = 1
+    session_ms: int = 3_000
 
     @property
     def partition(self) -> TopicPartition:
@@ -68,7 +71,10 @@ class Ring:
             pulsar = PulsarOptions(service_url=self.pulsar.url, admin_url=self.pulsar.web_url)
             return pulsar_adapter.open("b", pulsar)
         local = LocalOptions(
-            path=self.folder / "queue", partitions=self.partitions, value_bytes_max=256 * MIB
+            path=self.folder / "queue",
+            partitions=self.partitions,
+            value_bytes_max=256 * MIB,
+            session_ms=self.session_ms,
         )
         return local_adapter.open("b", local)
 

@@ -12,6 +12,7 @@ import pytest
 
 from ackd.api.messages import SettleVerb
 from ackd.config.units import MIB
+from ackd.engine.cluster import members
 from ackd.peer.link import TcpLink
 from ackd.peer.peer_limits import PeerLimits
 from tests.integration.engine.linked import Linked, Ring, begin, numbers
@@ -22,10 +23,15 @@ pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 
 
 @pytest.fixture
-async def ring(valkey: RedisServer, tmp_path: Path) -> AsyncIterator[Ring]:
-    """A local queue. Links live on while a test does not read from them."""
+async def ring(
+    valkey: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Ring]:
+    """A local queue. Links live on while a test does not read from them, and an owner keeps its
+    partition while this process, which is both sidecars, copies a hundred MiB.
+    """
+    monkeypatch.setattr(members, "SILENT_MS", 120_000)
     async with AsyncExitStack() as stack:
-        yield Ring(stack, tmp_path, valkey.url, limits=PeerLimits(quiet_s=120))
+        yield Ring(stack, tmp_path, valkey.url, limits=PeerLimits(quiet_s=120), session_ms=60_000)
 
 
 async def waits_at(owner: Linked, count: int) -> None:
@@ -65,11 +71,7 @@ async def test_a_message_of_70_mib_travels_and_nobody_waits_behind_it(ring: Ring
     assert await other.settle([large, *small], SettleVerb.ACK) == ["acked"] * 21
     assert link.open
 
-    async def finished() -> bool:
-        # While 70 MiB are copied an owner may be silent for so long that the other one takes over.
-        return max([await each.watermark() for each in (owner, other)]) >= 21
-
-    await wait_until_async(finished, "the watermark to be 21")
+    await owner.until_watermark(21)
 
 
 async def test_i8_an_owner_sends_16_mib_to_a_sidecar_that_does_not_read(ring: Ring) -> None:

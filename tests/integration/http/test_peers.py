@@ -171,6 +171,7 @@ ASKED_S = 2.0
 """For how long a question waits for an owner."""
 
 
+@pytest.mark.alone  # within a second and a half the other sidecar calls it dead
 def test_a_frozen_owner_is_named_and_holds_no_view_up(pair: tuple[Sidecar, Sidecar]) -> None:
     """What the store and the broker know is told all the same: where a message is, with its holder;
     dead letters; operations.

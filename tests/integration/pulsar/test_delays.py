@@ -103,7 +103,7 @@ async def test_i5_without_an_answer_messages_come_without_their_delay(pulsar: Pu
                 "admin_url": address,
                 "batch_messages_max": 1,
                 "honor_client_delays": True,
-                "client_delays_wait_ms": 300,
+                "client_delays_wait_ms": 3_000,
             },
         )
         await broker.start()
