@@ -1,7 +1,7 @@
 """First message in less than 3 s after kill -9, on brokers with default group time-outs (R5).
 
-The best of up to five tries counts, less the time for which the sidecar waited for a processor:
-whatever else runs on the machine only makes them longer.
+Five times each, and every one counts; less the time for which the sidecar waited for a processor,
+which whatever else runs on the machine takes from it.
 """
 
 import time
@@ -18,7 +18,7 @@ from tests.chaos.world import Http, KafkaAt, World, offsets, produce, world
 pytestmark = [pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(240)]
 
 LIMIT_S = 3.0
-TRIES = 5
+TIMES = 5
 BACKLOG = 2_000
 Figure = Callable[[str, float], None]
 
@@ -45,14 +45,6 @@ def starved_s(pid: int) -> float:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
-def until_fast(measure: Callable[[], float]) -> list[float]:
-    """Measure until the limit was met once, or often enough; all figures."""
-    tries = [measure()]
-    while min(tries) >= LIMIT_S and len(tries) < TRIES:
-        tries.append(measure())
-    return tries
-
-
 @pytest.mark.kafka
 @pytest.mark.parametrize("embedded", [True, False], ids=["embedded", "external"])
 def test_restart_after_kill_9(
@@ -71,10 +63,10 @@ def test_restart_after_kill_9(
             assert not acked & set(found)
             return seconds - starved_s(sidecar.pid)
 
-        tries = until_fast(restart)
+        took = [restart() for _ in range(TIMES)]
         kind = "embedded" if embedded else "external"
-        figure(f"first_message_after_restart_{kind}_s", round(min(tries), 2))
-        assert min(tries) < LIMIT_S, tries
+        figure(f"slowest_first_message_after_restart_{kind}_s", round(max(took), 2))
+        assert max(took) < LIMIT_S, took
 
 
 @pytest.mark.kafka
@@ -96,9 +88,9 @@ def test_takeover_by_another_sidecar(at_kafka: KafkaAt, folder: Path, figure: Fi
             turns.reverse()
             return seconds - (starved_s(other.pid) - starved)
 
-        tries = until_fast(take_over)
-        figure("first_message_after_takeover_s", round(min(tries), 2))
-        assert min(tries) < LIMIT_S, tries
+        took = [take_over() for _ in range(TIMES)]
+        figure("slowest_first_message_after_takeover_s", round(max(took), 2))
+        assert max(took) < LIMIT_S, took
 
 
 @pytest.mark.kafka
@@ -112,7 +104,7 @@ def test_one_of_three_comes_back(folder: Path, figure: Figure) -> None:
 
 def _one_of_three_comes_back(broker: BrokerPart, folder: Path, figure: Figure) -> None:
     """Each is killed and started in turn, while the group still counts on the dead one. Counted
-    from the start of the new process; not the best of some tries, but each of them counts.
+    from the start of the new process.
     """
     with world(broker, folder, partitions=4) as deployment:
         sidecars = [deployment.sidecar(f"s{each}") for each in (1, 2, 3)]
@@ -135,7 +127,7 @@ def _one_of_three_comes_back(broker: BrokerPart, folder: Path, figure: Figure) -
             took.append(time.monotonic() - since - starved_s(each.pid))
             assert not acked & {str(message["id"]) for message in found}
             acked |= _settled(each, found)
-        figure(f"first_message_of_one_of_three_{broker.adapter}_s", round(max(took), 2))
+        figure(f"slowest_first_message_of_one_of_three_{broker.adapter}_s", round(max(took), 2))
         assert max(took) < LIMIT_S, took
 
 
