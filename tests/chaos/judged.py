@@ -84,14 +84,13 @@ def _keep(folder: Path, copy: Path) -> None:
 
 def _settings(plan: SidecarPlan) -> SidecarPlan:
     subscription = {"lease_ms": LEASE_MS, **plan.subscription}
-    return replace(plan, subscription=subscription, store={"grace_ms": GRACE_MS})
+    return replace(plan, subscription=subscription, store={**plan.store, "grace_ms": GRACE_MS})
 
 
 def parts_of(deployment: Deployment, *, hurt_broker: bool) -> list[Part]:
     """What may be broken."""
     parts: list[Part] = [*deployment.sidecars]
-    if deployment.store is not None:
-        parts.append(deployment.store)
+    parts += [each for each in (deployment.store, deployment.replica) if each is not None]
     if hurt_broker and deployment.broker is not None:
         parts.append(deployment.broker)
     return parts

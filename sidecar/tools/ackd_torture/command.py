@@ -49,6 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="redis",
         help="with --start: one sidecar with its own store, or several with a store of torture's",
     )
+    where.add_argument(
+        "--durability",
+        choices=("everysec", "always", "replicated"),
+        default="everysec",
+        help="with --start: what a settle waits for; replicated needs --store redis",
+    )
     where.add_argument("--sidecars", type=int, default=2, help="how many sidecars (--store redis)")
     where.add_argument(
         "--partitions", type=int, default=4, help="partitions of the topic (--start)"
@@ -137,13 +143,14 @@ async def _torture(
         topic=topic,
         folder=folder,
         store=arguments.store,
+        durability=arguments.durability,
         sidecars=1 if arguments.store == "embedded" else arguments.sidecars,
         partitions=arguments.partitions,
         plan=lambda plan: _configured(plan, arguments),
     )
     async with deployed(setup) as deployment:
         parts: list[Part] = [*deployment.sidecars]
-        parts += [] if deployment.store is None else [deployment.store]
+        parts += [each for each in (deployment.store, deployment.replica) if each is not None]
         if arguments.parts and deployment.broker is not None:
             parts.append(deployment.broker)
         say(f"started: {', '.join(part.name for part in parts)}")

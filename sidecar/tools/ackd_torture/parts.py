@@ -135,17 +135,29 @@ class Sidecar(Child):
 
 
 class Valkey(Child):
-    """A store of our own: the Valkey that ackd embeds, on a port, with its data on disk."""
+    """A store of our own: the Valkey that ackd embeds, on a port, with its data on disk.
 
-    def __init__(self, folder: Path, name: str = "store") -> None:
+    `fsync`: when it writes to the disk. `primary`: the store whose replica it is.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str = "store",
+        *,
+        fsync: str = "everysec",
+        primary: Valkey | None = None,
+    ) -> None:
         self.port = free_port()
         self.folder = folder / name
         argv = [
             str(valkey_binary()),
             *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)),
-            *("--save", "", "--appendonly", "yes", "--appendfsync", "everysec"),
-            *("--maxmemory-policy", "noeviction"),
+            *("--save", "", "--appendonly", "yes", "--appendfsync", fsync),
+            *("--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0"),
         ]
+        if primary is not None:
+            argv += ["--replicaof", "127.0.0.1", str(primary.port)]
         super().__init__(name, argv, folder / f"{name}.log")
 
     @property

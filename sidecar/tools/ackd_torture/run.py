@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ackd_torture.checker import Verdict, check
@@ -31,18 +31,23 @@ class Deployment:
     urls: list[str]
     sidecars: list[Sidecar] = field(default_factory=list)
     store: Part | None = None
+    replica: Part | None = None
     broker: BrokerPart | None = None
     proxies: list[Proxy] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What to start. `store`: `embedded` (one sidecar) or `redis` (a server of our own)."""
+    """What to start. `store`: `embedded` (one sidecar) or `redis` (a server of our own).
+
+    `durability`: what a settle waits for; a store of our own has a replica for `replicated`.
+    """
 
     broker: BrokerPart
     topic: str
     folder: Path
     store: str = "redis"
+    durability: str = "everysec"
     sidecars: int = 2
     partitions: int = 4
     proxied: bool = True
@@ -64,17 +69,22 @@ async def deployed(setup: Setup) -> AsyncIterator[Deployment]:
         await asyncio.to_thread(broker.create_topic, setup.topic, setup.partitions)
         proxies: list[Proxy] = []
         store: Valkey | None = None
+        replica: Valkey | None = None
         url = "embedded"
         if setup.store == "redis":
-            store = Valkey(setup.folder)
-            stack.callback(store.stop)
-            await asyncio.to_thread(store.start)
+            fsync = "always" if setup.durability == "always" else "everysec"
+            store = await _started(stack, Valkey(setup.folder, fsync=fsync))
+            if setup.durability == "replicated":
+                copy = Valkey(setup.folder, "replica of the store", primary=store)
+                replica = await _started(stack, copy)
             url = store.url
             if setup.proxied:
                 proxies.append(await _proxied(stack, "way to the store", store.port))
                 url = f"redis://127.0.0.1:{proxies[0].port}/0"
         sections = {"traces": traced_in(setup.folder / "traces")}
         base = SidecarPlan(broker=broker, store_url=url, topic=setup.topic, sections=sections)
+        if setup.durability != "everysec":
+            base = replace(base, store={"durability": setup.durability})
         plan = setup.plan(base)
         sidecars = [Sidecar(f"s{n + 1}", plan, setup.folder) for n in range(setup.sidecars)]
         for each in sidecars:
@@ -88,7 +98,13 @@ async def deployed(setup: Setup) -> AsyncIterator[Deployment]:
             # Half of what clients say goes through proxies, so that both ways are known to work.
             urls += [f"http://127.0.0.1:{each.port}" for each in proxies if "way to s" in each.name]
         part: Part = EmbeddedStore(sidecars[0]) if store is None else store
-        yield Deployment(urls, sidecars, part, broker, proxies)
+        yield Deployment(urls, sidecars, part, replica, broker, proxies)
+
+
+async def _started(stack: contextlib.AsyncExitStack, store: Valkey) -> Valkey:
+    stack.callback(store.stop)
+    await asyncio.to_thread(store.start)
+    return store
 
 
 async def _proxied(stack: contextlib.AsyncExitStack, name: str, target: int) -> Proxy:
