@@ -65,6 +65,15 @@ test: .venv/.dev ## every test, on real brokers and stores; ARGS="-k name" WITHO
 	@tests/support/apt.sh
 	@ACKD_TEST_REQUIRE_ALL=1 ACKD_TEST_WITHOUT="$(WITHOUT)" $(BIN)/python -m tests.support.side_by_side $(ARGS)
 
+# What is promised in ms and messages a second; other runs allow a busy machine more.
+FIGURES := tests/chaos/test_takeover.py tests/chaos/test_deadlines.py tests/chaos/test_waiting.py \
+  tests/chaos/test_kills_under_load.py tests/chaos/test_peers.py
+
+.PHONY: figures
+figures: .venv/.dev ## the promised times and rates, on a machine without other work: ARGS="-k deadline"
+	@tests/support/apt.sh
+	@ACKD_TEST_FIGURES=1 ACKD_TEST_REQUIRE_ALL=1 $(BIN)/pytest $(FIGURES) $(ARGS)
+
 .PHONY: test-collector
 test-collector: .venv/.dev ## traces at a real OpenTelemetry Collector, which is built at first use
 	@tests/support/apt.sh

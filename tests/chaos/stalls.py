@@ -18,6 +18,7 @@ class Flow:
     seconds: float
     published: int
     delivered: int
+    finished: int
     stall_s: float
     stalled_at_s: float
 
@@ -34,6 +35,7 @@ def flow(events: Sequence[Event]) -> Flow:
         seconds=(last_us - first_us) / 1e6,
         published=sum(each.kind is EventKind.PUBLISHED for each in during),
         delivered=len(got_us),
+        finished=sum(each.status == "acked" for each in during),
         stall_s=gap_us / 1e6,
         stalled_at_s=(from_us - first_us) / 1e6,
     )

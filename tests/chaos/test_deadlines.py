@@ -7,22 +7,28 @@ setting. `docs/brokers/from-rocketmq.md` quotes the figures.
 
 import http.client
 import json
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from ackd_torture.parts import LocalQueue, Sidecar
 from tests.chaos.world import Http, offsets, world
+from tests.support.limits import limit
 
-pytestmark = [pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(480)]
 
-COUNT = 2_000
-LEASE_MS = 4_000
-LONG_MS = 60_000
-LATE_P99_MS = 250
-"""The aim is 100 ms; the client of this test shares two cores with the sidecar and the store."""
+SEED = 2101
+OPEN = 100_000
+ENDING = 10_000
+SOON_MS = 15_000
+SPREAD_MS = 20_000
+LONG_MS = 600_000
+LATE_P99_MS = limit(100, busy=1_000)
+FIRST = 16
+"""RocketMQ looks at so many of a queue."""
 Figure = Callable[[str, float], None]
 
 
@@ -47,28 +53,60 @@ def patch(sidecar: Sidecar, **changes: object) -> None:
 
 
 def test_i4_each_deadline_is_kept_at_any_place_of_the_window(folder: Path, figure: Figure) -> None:
-    """Neither one length of the lease nor the place in the queue makes one come later."""
-    with world(LocalQueue(folder, partitions=1), folder, stuck_after_ms=LONG_MS) as deployment:
+    """With 100,000 leases open, and default settings: 10,000 of them end, at random places and in
+    random order, and are seen again by a client that shares two cores with sidecar and store.
+    """
+    rng = random.Random(SEED)
+    with world(LocalQueue(folder, partitions=1), folder) as deployment:
         client = Http(deployment.sidecar("s1"))
-        publish(client, deployment.topic, COUNT)
-        deadline: dict[int, int] = {}
-        while len(deadline) < COUNT:
-            lease_ms = LEASE_MS + len(deadline)  # so that they do not end in one moment
-            for each in client.receive(most=100, lease_ms=lease_ms):
-                deadline[int(each["id"].rpartition("/")[2])] = int(each["deadline_ms"])
+        publish(client, deployment.topic, OPEN)
+        place: dict[str, int] = {}
+        while len(place) < OPEN:
+            for each in client.receive(most=500, lease_ms=LONG_MS):
+                place[str(each["lease"])] = int(each["id"].rpartition("/")[2])
+        assert len(set(place.values())) == OPEN
+        first = {lease for lease, offset in place.items() if offset < FIRST}
+        chosen = sorted(first | set(rng.sample(sorted(place), ENDING)))
+        rng.shuffle(chosen)
+        deadline = ends(client, place, chosen)
         late: dict[int, int] = {}
-        while len(late) < COUNT:
+        while len(late) < len(deadline):
             found = client.receive(most=100, wait_ms=2_000, lease_ms=LONG_MS)
             now_ms = time.time_ns() // 1_000_000
             for offset in offsets(found):
                 assert offset not in late
                 late[offset] = now_ms - deadline[offset]
         assert min(late.values()) >= -1
-        for name, places in {"first_16": range(16), "behind_16": range(16, COUNT)}.items():
-            ordered = sorted(late[offset] for offset in places)
-            figure(f"deadline_lateness_p50_{name}_ms", ordered[len(ordered) // 2])
-            figure(f"deadline_lateness_p99_{name}_ms", ordered[len(ordered) * 99 // 100])
-            assert ordered[len(ordered) * 99 // 100] < LATE_P99_MS
+        assert client.quiet(2.0) == []  # what is open stays so
+        ordered = sorted(late.values())
+        figure("deadline_lateness_p50_ms", ordered[len(ordered) // 2])
+        figure("deadline_lateness_p99_ms", ordered[len(ordered) * 99 // 100])
+        figure("deadline_lateness_first_16_ms", max(late[offset] for offset in range(FIRST)))
+        assert ordered[len(ordered) * 99 // 100] <= LATE_P99_MS
+
+
+def ends(client: Http, place: Mapping[str, int], leases: Sequence[str]) -> dict[int, int]:
+    """Let these leases end in their order, spread evenly; the deadlines by offset."""
+    first_ms = time.time_ns() // 1_000_000 + SOON_MS
+    deadline: dict[int, int] = {}
+    for at in range(0, len(leases), 500):
+        some = leases[at : at + 500]
+        now_ms = time.time_ns() // 1_000_000
+        items = [
+            {
+                "lease": each,
+                "do": "extend",
+                "lease_ms": first_ms + (at + number) * SPREAD_MS // len(leases) - now_ms,
+            }
+            for number, each in enumerate(some)
+        ]
+        status, answer = client.post("/v1/settle", {"items": items})
+        assert status == 200
+        for lease, result in zip(some, answer["results"], strict=True):
+            assert result["status"] == "extended", result
+            deadline[place[lease]] = int(result["deadline_ms"])
+    assert time.time_ns() // 1_000_000 < first_ms, "some ended while others were extended"
+    return deadline
 
 
 def test_i4_r30_a_new_lease_time_leaves_open_leases_their_deadlines(
@@ -90,5 +128,5 @@ def test_i4_r30_a_new_lease_time_leaves_open_leases_their_deadlines(
         assert len(client.receive_until(lambda got: len(got) >= 50, 90, most=50)) == 50
         took_ms = (time.monotonic() - got) * 1000
         figure("open_leases_come_after_ms", round(took_ms))
-        assert took_ms < 4_000 + 4 * LATE_P99_MS
+        assert took_ms < 4_000 + 1_000
         assert client.quiet(4.5) == []
