@@ -270,8 +270,12 @@ def ready(sidecar: Sidecar) -> str:
         return str(error)
 
 
-def produce(kafka: Kafka, topic: str, count: int, *, first: int = 0, pad: int = 0) -> None:
-    """Put messages onto a topic with the broker's own client; all are confirmed."""
+def produce(
+    kafka: Kafka, topic: str, count: int, *, first: int = 0, pad: int = 0, partitions: int = 0
+) -> None:
+    """Put messages onto a topic with the broker's own client; all are confirmed. `partitions`: they
+    go to these in turn.
+    """
     failed: list[str] = []
     producer = Producer(
         {
@@ -288,7 +292,8 @@ def produce(kafka: Kafka, topic: str, count: int, *, first: int = 0, pad: int = 
 
     for number in range(first, first + count):
         value = json.dumps({"msg": f"m{number}", "pad": "x" * pad}).encode()
-        producer.produce(topic, value, on_delivery=confirmed)
+        to = number % partitions if partitions else -1
+        producer.produce(topic, value, partition=to, on_delivery=confirmed)
         if number % 1000 == 0:
             producer.poll(0)
     assert producer.flush(60) == 0

@@ -153,7 +153,7 @@ MUTANTS = (
         "a copy of a forgotten claim frees nobody",
         "R19",
         Parts(memory=FreesOnlyTheClaimed),
-        PROMOTED_KEYS,
+        replace(PROMOTED_KEYS, settings=(*PROMOTED_KEYS.settings, ("commit_ms", 10_000))),
         91,
     ),
 )

@@ -327,7 +327,8 @@ class SubscriptionSettings:
     )
     commit_interval_ms: int = setting(
         SECOND_MS,
-        "Least time between two commits of progress to the broker.",
+        "Time between two commits of progress to the broker; a tenth of it while many messages "
+        "finish.",
         min=10,
         max=MINUTE_MS,
     )

@@ -7,6 +7,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from itertools import count
+from weakref import WeakKeyDictionary
 
 from ackd.core.commit_metadata import encode
 from ackd.core.record.operations import Drop
@@ -19,6 +21,11 @@ from ackd.ports import Committed, Condition
 
 LOG = logging.getLogger("ackd.engine")
 CONDITION = "commit"
+EARLY = 250
+"""So many messages that finished since the last commit of a partition are committed early, after a
+`TICKS`th of the interval: they are what comes again if the store loses its data with the owner.
+"""
+TICKS = 10
 
 
 class Committer:
@@ -38,16 +45,20 @@ class Committer:
         self._partitions = partitions
         self._context = context
         self._on_committed = on_committed
+        # Of each partition's last commit: the ranges in it, and how many messages were finished.
+        self._ranges: WeakKeyDictionary[Partition, str] = WeakKeyDictionary()
+        self._finished: WeakKeyDictionary[Partition, int] = WeakKeyDictionary()
 
     async def run(self) -> None:
         """Commit what moved, until cancelled. A failed commit is tried again at the next
         interval.
         """
-        interval_s = self._state.settings.commit_interval_ms / 1000
-        while True:
-            await asyncio.sleep(interval_s)
+        tick_s = self._state.settings.commit_interval_ms / TICKS / 1000
+        for tick in count(1):
+            await asyncio.sleep(tick_s)
+            owned = list(self._partitions.owned.values())
             try:
-                await self.commit(list(self._partitions.owned.values()))
+                await self.commit(owned if tick % TICKS == 0 else list(filter(self._many, owned)))
             except BrokerError as error:
                 LOG.info(
                     "%s: the broker did not take a commit, ackd tries again: %s",
@@ -64,23 +75,25 @@ class Committer:
     ) -> None:
         """Commit partitions that moved (or all), then free the chunks below. Raises BrokerError.
 
-        Only a member to which the group assigned a partition may commit it; of other partitions the
-        store alone has the progress, which is enough. `last`: they are about to be given away, so
-        commit also those of which only the metadata changed.
+        One moved if its watermark did, or what is finished above it (I2). Only a member to which
+        the group assigned a partition may commit it; of other partitions the store alone has the
+        progress, which is enough. `last`: they are about to be given away, so commit also those of
+        which only the version changed.
         """
-        todo = {
-            each.tp: self._position(each)
-            for each in partitions
-            if each.tp in self._partitions.assigned
-            and (
-                always
-                or each.ledger.confirmed > each.committed
-                or (last and each.version != each.committed_version)
-            )
-        }
+        todo = {}
+        for each in partitions:
+            changed = each.version != each.committed_version
+            moved = each.ledger.confirmed > each.committed
+            if each.tp in self._partitions.assigned and (always or moved or changed):
+                position = self._position(each)
+                if always or moved or last or _ranges(position) != self._ranges.get(each, ""):
+                    todo[each.tp] = position
         if not todo:
             return
         metrics, name = self._context.metrics, self._state.name
+        before = {
+            each.tp: (each.version, _finished(each)) for each in partitions if each.tp in todo
+        }
         try:
             await self._state.consumer.commit(todo)
         except BrokerError:
@@ -88,9 +101,17 @@ class Committer:
             raise
         metrics.commits.at(name, "done").inc()
         for partition in partitions:
-            position = todo.get(partition.tp)
-            if position is not None:
-                self._committed(partition, position.offset)
+            done = todo.get(partition.tp)
+            if done is not None:
+                version, self._finished[partition] = before[partition.tp]
+                self._ranges[partition] = _ranges(done)
+                self._committed(partition, done.offset, version)
+
+    def _many(self, partition: Partition) -> bool:
+        """Whether many messages of a partition have finished since its last commit."""
+        if partition.version == partition.committed_version:
+            return False
+        return _finished(partition) >= self._finished.get(partition, 0) + EARLY
 
     def _position(self, partition: Partition) -> Committed:
         ledger, key = partition.ledger, partition.key
@@ -109,10 +130,22 @@ class Committer:
             raise BrokerError(str(error)) from error
         return Committed(ledger.confirmed, metadata)
 
-    def _committed(self, partition: Partition, offset: int) -> None:
+    def _committed(self, partition: Partition, offset: int, version: int) -> None:
         """The broker has the position: drop the chunks below it, here and in the store (R16)."""
         self._on_committed(partition, offset)
-        partition.committed_at(offset)
+        moved = offset > partition.committed
+        partition.committed_at(offset, version)
         partition.ledger.dropped(offset)
-        if not partition.closed and not partition.ledger.dirty:
+        if moved and not partition.closed and not partition.ledger.dirty:
             partition.tell(Drop(offset))
+
+
+def _ranges(position: Committed) -> str:
+    return position.metadata.partition("|")[2]
+
+
+def _finished(partition: Partition) -> int:
+    """A number that grows by one with each message that finishes."""
+    ledger = partition.ledger
+    above = ledger.finished.count_between(ledger.confirmed, ledger.position)
+    return ledger.confirmed + above

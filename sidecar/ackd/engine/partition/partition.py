@@ -163,9 +163,9 @@ class Partition:
         """The log reaches at least to this offset."""
         self.end = max(self.end, end)
 
-    def committed_at(self, offset: int) -> None:
-        """The broker has this position, and the record's version of now in its metadata."""
-        self.committed, self.committed_version = offset, self.version
+    def committed_at(self, offset: int, version: int) -> None:
+        """The broker has this position, and the record's version in its metadata."""
+        self.committed, self.committed_version = offset, version
 
     def lost_data(self) -> None:
         """The store has lost data of this partition's record."""

@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
 
+from ackd.api.messages import Delivery
 from ackd.core.commit_metadata import decode
+from ackd.core.ids import TopicPartition
 from ackd.core.record.operations import Drop, Settle
 from ackd.core.record.transitions import Verb
-from ackd.engine.ownership.commit import CONDITION, Committer
+from ackd.engine.ownership.commit import CONDITION, EARLY, TICKS, Committer
 from ackd.engine.partition.partition import Partition
 from ackd.errors import BrokerError
+from ackd.ports import Committed
 from tests.unit.engine.world import World
 
 
-async def acked(world: World, number: int, count: int, *more: int) -> Partition:
-    """A partition that the group assigned, with ten messages; so many are acked, and some above."""
-    partition = await world.owns(number, range(10))
+async def all_leased(
+    world: World, count: int = 10, number: int = 0
+) -> tuple[Partition, list[Delivery]]:
+    """A partition that the group assigned, with so many messages under lease."""
+    partition = await world.owns(number, range(count))
     world.partitions.assigned[partition.tp] = None
-    leased = {each.record.offset: each for each in await world.leases(partition, 10)}
+    return partition, await world.leases(partition, count)
+
+
+async def settle(world: World, partition: Partition, leased: Iterable[Delivery]) -> None:
+    """Ack these, and let the store confirm the watermark."""
     ops = []
-    for offset in (*range(count), *more):
-        token = world.context.keys.open(leased[offset].lease)
+    for each in leased:
+        token = world.context.keys.open(each.lease)
+        offset = each.record.offset
         ops.append(
             Settle(Verb.ACK, offset, token.fence, token.rollback_epoch, attempt=token.attempt)
         )
     await world.flusher.submit(partition.handle, ops)
     await world.flusher.submit(partition.handle, partition.upkeep())
+
+
+async def acked(world: World, number: int, count: int, *more: int) -> Partition:
+    """A partition that the group assigned, with ten messages; so many are acked, and some above."""
+    partition, leased = await all_leased(world, number=number)
+    await settle(world, partition, [leased[offset] for offset in (*range(count), *more)])
     return partition
 
 
@@ -80,6 +98,63 @@ async def test_before_a_partition_is_given_away_its_ranges_are_committed_too(wor
     after = world.consumer.positions[partition.tp]
     assert after.offset == before.offset
     assert after != before
+
+
+async def test_what_finished_above_a_standing_watermark_is_committed_too(world: World) -> None:
+    """I2: with the store's data gone, only the commit knows that these messages are over."""
+    partition, leased = await all_leased(world)
+    commits = committer(world)
+    await settle(world, partition, leased[:1])
+    await commits.commit([partition])
+    await settle(world, partition, leased[4:6])
+    await commits.commit([partition])
+    found = world.consumer.positions[partition.tp]
+    read = decode(found.metadata)
+    assert read is not None
+    assert (found.offset, read.ranges) == (1, ((4, 6),))
+    world.consumer.positions.clear()
+    partition.version += 1  # a lease was extended, say
+    await commits.commit([partition])
+    assert world.consumer.positions == {}
+
+
+async def test_acks_that_come_while_a_commit_is_under_way_are_in_the_next(world: World) -> None:
+    partition, leased = await all_leased(world)
+    commits = committer(world)
+    await settle(world, partition, leased[:1])
+    send = world.consumer.commit
+
+    async def slow(positions: Mapping[TopicPartition, Committed]) -> None:
+        await settle(world, partition, leased[7:8])
+        await send(positions)
+
+    world.consumer.commit = slow  # type: ignore[method-assign]
+    await commits.commit([partition])
+    world.consumer.commit = send  # type: ignore[method-assign]
+    assert "|" not in world.consumer.positions[partition.tp].metadata
+    await commits.commit([partition])
+    read = decode(world.consumer.positions[partition.tp].metadata)
+    assert read is not None
+    assert read.ranges == ((7, 8),)
+
+
+@pytest.mark.parametrize(("count", "early"), [(EARLY - 1, False), (EARLY, True)])
+async def test_many_messages_are_committed_before_the_interval_is_over(
+    world: World, count: int, *, early: bool
+) -> None:
+    """The more finish in a second, the more would come again."""
+    world.sets(commit_interval_ms=1_000)
+    partition, leased = await all_leased(world, count + 1)
+    commits = committer(world)
+    await commits.commit([partition], always=True)
+    task = asyncio.get_running_loop().create_task(commits.run())
+    await settle(world, partition, leased[1:])  # the first one holds the watermark
+    world.consumer.positions.clear()
+    await asyncio.sleep(1.5 / TICKS)
+    assert bool(world.consumer.positions) is early
+    await asyncio.sleep(1)
+    assert world.consumer.positions
+    task.cancel()
 
 
 async def test_a_commit_that_failed_is_as_if_it_had_not_been(world: World) -> None:
