@@ -268,8 +268,8 @@ class Metrics:
             "ackd_claims",
             "Claims of retry copies, by answer: claimed, held (the message is still leased), "
             "finished (acked meanwhile), duplicate, unknown (the store forgot it: delivered), "
-            "blocked (an earlier one of its key is unfinished), foreign (no copy that ackd made "
-            "of a message here: delivered as itself).",
+            "blocked (an earlier one of its key is unfinished), foreign (of a message that is not "
+            "here: delivered as itself), aside (ackd can't have written it: a dead letter).",
             (of, "outcome"),
         )
         self.dead_letter_depth = self._made.gauge(

@@ -132,6 +132,9 @@ CASES: dict[str, Case] = {
         rising("ackd_copies_total", with_labels(SUB, topic="dead-letter-topic", outcome="stored")),
         OF_SUB,
     ),
+    "AckdRecordsPutAside": Case(
+        rising("ackd_claims_total", with_labels(SUB, outcome="aside")), OF_SUB
+    ),
     "AckdDeadLettersOld": Case(
         {f"ackd_oldest_dead_letter_age_seconds{SUB}": "604700x5 604900x60"}, OF_SUB
     ),

@@ -74,14 +74,20 @@ async def test_no_header_stops_the_sidecar_or_makes_a_name(
     headers += [right | {name: each} for name, values in FORGED.items() for each in values]
     with caplog.at_level(logging.WARNING):
         await forge(worker, *(tuple(each.items()) for each in headers))
-        found = await worker.collect(len(headers), lease_ms=60_000)
-    assert {each.topic for each in found} == {retry_topic(worker)}
-    assert len({(each.partition, each.record.offset) for each in found}) == len(headers)
-    assert worker.runtime.metrics.claims.at(NAME, "foreign").value == len(headers)
-    assert len([each for each in caplog.records if "is no copy" in each.message]) == 1
+        found = await worker.dead(len(headers))
+    places = {f"{retry_topic(worker)}/0/{at}" for at in range(len(headers))}
+    assert ({each.message for each in found}, len(found)) == (places, len(headers))
+    wrong = {"ackd-origin", "ackd-redriven", *FORGED}
+    assert {each.reason for each in found} == {
+        f"not written by ackd: its {name} is none of ackd's" for name in wrong
+    }
+    whole = await worker.runtime.dead.peek(NAME, found[0].id)
+    kept = [(name.replace("ackd-", "said-"), value) for name, value in headers[0].items()]
+    assert (whole.record.value, list(whole.headers)) == (b"forged", kept)
+    assert worker.runtime.metrics.claims.at(NAME, "aside").value == len(headers)
+    assert len([each for each in caplog.records if "a dead letter: not" in each.message]) == 1
     assert not worker.runtime.vitals.failure
-    for each in found:
-        assert (await worker.settle(each, SettleVerb.ACK)).status == "acked"
+    assert (await worker.receive(wait_ms=0)).messages == []
     await worker.publish(1)
     assert (await worker.one()).topic == worker.shop.topic
 

@@ -23,6 +23,8 @@ from ackd.ports import Headers, Record
 
 PREFIX = "ackd-"
 ORIGIN = "ackd-origin"
+SUBSCRIPTION = "ackd-subscription"
+KEPT = "said-"
 EPOCH = "ackd-reset-epoch"
 HISTORY = "ackd-history"
 REDRIVEN_FROM = "ackd-redriven-from"
@@ -98,7 +100,7 @@ def retry_copy_headers(retry_copy: RetryCopy, own: Headers) -> Headers:
     )
     ours: list[tuple[str, bytes | None]] = [
         (ORIGIN, retry_copy.origin.text().encode()),
-        ("ackd-subscription", retry_copy.subscription.encode()),
+        (SUBSCRIPTION, retry_copy.subscription.encode()),
     ]
     if retry_copy.redriven is not None:
         ours.append(("ackd-redriven", retry_copy.redriven.text().encode()))
@@ -117,34 +119,67 @@ def retry_copy_of(record: Record, subscription: str) -> RetryCopy | None:
     """Read the headers of a record in the retry topic; None when it is no retry copy of this
     subscription, or has headers that no ackd would write.
     """
+    found = _found(record)
+    if found.get(SUBSCRIPTION) != subscription.encode():
+        return None
+    try:
+        return _parsed(found, subscription)
+    except _WrongHeaderError:
+        return None
+
+
+def not_by_ackd(record: Record) -> str:
+    """Say why no ackd can have written a record of the retry topic; empty if one can have, for
+    another subscription maybe.
+    """
+    try:
+        _parsed(_found(record), "")
+    except _WrongHeaderError as wrong:
+        return f"not written by ackd: {wrong}"
+    return ""
+
+
+def kept_headers(headers: Headers) -> Headers:
+    """Rename the headers that a record has in ackd's name without being ackd's, so that its dead
+    letter keeps them: `ackd-origin` is `said-origin` then. No name gets longer: it has to fit.
+    """
+    return tuple(
+        (KEPT + name.removeprefix(PREFIX) if name.startswith(PREFIX) else name, value)
+        for name, value in headers
+    )
+
+
+def _found(record: Record) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for name, value in record.headers:
         if name.startswith(PREFIX) and value is not None:
             found.setdefault(name, value)
-    if found.get("ackd-subscription") != subscription.encode():
-        return None
-    try:
-        return RetryCopy(
-            origin=_origin(found[ORIGIN]),
-            subscription=subscription,
-            generation=_number(found["ackd-generation"], GENERATION_MAX),
-            # 0 would fit every incarnation of the origin's record.
-            incarnation=_number(found["ackd-incarnation"], INCARNATION_MAX, least=1),
-            rollback_epoch=_number(found["ackd-rollback-epoch"], ROLLBACK_EPOCH_MAX),
-            attempt=_number(found["ackd-attempt"], ATTEMPT_MAX),
-            due_ms=_number(found["ackd-due-ms"], TIME_MS_MAX),
-            first_ms=_number(found["ackd-first-ms"], FIRST_MS_MAX),
-            published_ms=_number(found["ackd-published-ms"], TIMESTAMP_MAX, least=-TIMESTAMP_MAX),
-            reason=_text(found, "ackd-reason"),
-            first_error=_text(found, "ackd-first-error"),
-            last_error=_text(found, "ackd-last-error"),
-            redriven=_origin(found["ackd-redriven"]) if "ackd-redriven" in found else None,
-            order_key=_number(found.get("ackd-order-key", b"0"), KEY_MAX),
-            reset_epoch=_number(found.get(EPOCH, b"0"), EPOCH_MAX),
-            history=found.get(HISTORY, b""),
-        )
-    except (KeyError, ValueError):
-        return None
+    return found
+
+
+def _parsed(found: Mapping[str, bytes], subscription: str) -> RetryCopy:
+    """Parse ackd's headers. Raises _WrongHeaderError."""
+    if SUBSCRIPTION not in found:
+        raise _WrongHeaderError(SUBSCRIPTION, missing=True)
+    return RetryCopy(
+        origin=_origin(found, ORIGIN),
+        subscription=subscription,
+        generation=_number(found, "ackd-generation", GENERATION_MAX),
+        # 0 would fit every incarnation of the origin's record.
+        incarnation=_number(found, "ackd-incarnation", INCARNATION_MAX, least=1),
+        rollback_epoch=_number(found, "ackd-rollback-epoch", ROLLBACK_EPOCH_MAX),
+        attempt=_number(found, "ackd-attempt", ATTEMPT_MAX),
+        due_ms=_number(found, "ackd-due-ms", TIME_MS_MAX),
+        first_ms=_number(found, "ackd-first-ms", FIRST_MS_MAX),
+        published_ms=_number(found, "ackd-published-ms", TIMESTAMP_MAX, least=-TIMESTAMP_MAX),
+        reason=_text(found, "ackd-reason"),
+        first_error=_text(found, "ackd-first-error"),
+        last_error=_text(found, "ackd-last-error"),
+        redriven=_origin(found, "ackd-redriven") if "ackd-redriven" in found else None,
+        order_key=_number(found, "ackd-order-key", KEY_MAX, absent=b"0"),
+        reset_epoch=_number(found, EPOCH, EPOCH_MAX, absent=b"0"),
+        history=found.get(HISTORY, b""),
+    )
 
 
 def original(record: Record, retry_copy: RetryCopy) -> Record:
@@ -187,30 +222,46 @@ _ORIGIN = re.compile(
 _INTEGER = re.compile(rb"-?[0-9]{1,19}")
 
 
-def _origin(written: bytes) -> Origin:
-    """Parse a coordinate. Raises ValueError. The names of cluster and topic may hold slashes."""
-    if len(written) > ORIGIN_BYTES_MAX:
-        raise ValueError(len(written))
-    text = written.decode()
-    found = _ORIGIN.fullmatch(text)
-    if found is None:
-        raise ValueError(text)
-    cluster, topic_id, topic, partition, offset = found.groups()
+class _WrongHeaderError(ValueError):
+    def __init__(self, name: str, *, missing: bool = False) -> None:
+        super().__init__(f"it has no {name}" if missing else f"its {name} is none of ackd's")
+
+
+def _origin(found: Mapping[str, bytes], name: str) -> Origin:
+    """Parse a coordinate. Raises _WrongHeaderError. The names of cluster and topic may hold
+    slashes.
+    """
+    written = found.get(name)
+    if written is None:
+        raise _WrongHeaderError(name, missing=True)
+    try:
+        text = "" if len(written) > ORIGIN_BYTES_MAX else written.decode()
+    except UnicodeDecodeError:
+        raise _WrongHeaderError(name) from None
+    parts = _ORIGIN.fullmatch(text)
+    if parts is None:
+        raise _WrongHeaderError(name)
+    cluster, topic_id, topic, partition, offset = parts.groups()
     origin = Origin(cluster, bytes.fromhex(topic_id), topic, int(partition), int(offset))
     if not origin.possible or origin.text() != text:
-        raise ValueError(text)
+        raise _WrongHeaderError(name)
     return origin
 
 
-def _number(written: bytes, most: int, *, least: int = 0) -> int:
-    """Parse a number exactly as ackd writes it. Raises ValueError.
+def _number(
+    found: Mapping[str, bytes], name: str, most: int, *, least: int = 0, absent: bytes | None = None
+) -> int:
+    """Parse a number exactly as ackd writes it. Raises _WrongHeaderError.
 
     No sign, blank or leading zero is allowed (else one message would have two names), and no digits
     of other scripts.
     """
+    written = found.get(name, absent)
+    if written is None:
+        raise _WrongHeaderError(name, missing=True)
     number = int(written) if _INTEGER.fullmatch(written) else least - 1
     if not least <= number <= most or b"%d" % number != written:
-        raise ValueError(written[:20])
+        raise _WrongHeaderError(name)
     return number
 
 

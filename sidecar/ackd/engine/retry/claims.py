@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ackd.core.dead_letter_key import dead_key
-from ackd.core.ids import LedgerKey, message_id
+from ackd.core.ids import LedgerKey
 from ackd.core.ledger.entry import EntryStatus
 from ackd.core.record.operations import ClaimOrigin, CloseOrigin, CopyRef, Op, RestoreClaimed
 from ackd.core.record.protocol import (
@@ -35,6 +35,7 @@ from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import CLAIM_AGAIN_MS, Partition
 from ackd.engine.retry.body_spill import BodySpill
 from ackd.engine.retry.key_queues import KeyQueues
+from ackd.engine.retry.strangers import Strangers
 from ackd.errors import StoreError
 from ackd.store.flusher import LedgerHandle
 
@@ -127,7 +128,7 @@ class CopyClaims:
         self.held: dict[tuple[bytes, int], dict[int, tuple[Partition, int, int]]] = {}
         self._handles: OrderedDict[tuple[LedgerKey, int], LedgerHandle] = OrderedDict()
         self._wake = asyncio.Event()
-        self._warned = False
+        self._strangers = Strangers(state, context)
 
     def claim(self, partition: Partition, offset: int) -> None:
         """Queue a claim for a copy that wants to be delivered."""
@@ -239,11 +240,12 @@ class CopyClaims:
         if body is None:
             return None
         retry_copy = partition.copies.retry_copy(body)
-        if retry_copy is None:
-            self._stranger(partition, offset, "its headers are none that ackd writes")
+        if retry_copy is not None:
+            return _CopyClaim(partition, offset, retry_copy)
+        if not self._strangers.put_aside(partition, offset, body):
+            self._strangers.delivered(partition, offset, "it is a copy of another subscription")
             self._tell(partition, offset, STRANGER, RecordReply(CallStatus.OK))
-            return None
-        return _CopyClaim(partition, offset, retry_copy)
+        return None
 
     def _by_origin(self, asks: Sequence[_CopyClaim]) -> list[tuple[LedgerHandle, list[_CopyClaim]]]:
         found: dict[int, tuple[LedgerHandle, list[_CopyClaim]]] = {}
@@ -363,7 +365,7 @@ class CopyClaims:
         for ask, result in zip(asks, results, strict=True):
             if result.outcome is Outcome.LOST and not ask.partition.copies.named(ask.retry_copy):
                 why = f"its message {ask.retry_copy.origin.text()} is not known here"
-                self._stranger(ask.partition, ask.offset, why)
+                self._strangers.delivered(ask.partition, ask.offset, why)
             else:
                 self._count(_NAMES.get(result.outcome, "unknown"))
             self._hold(ask, result)
@@ -403,22 +405,6 @@ class CopyClaims:
             if claims is not None and not ask.partition.closed:
                 claims.not_claimed([ask.offset], CLAIM_AGAIN_MS, now_ms)
                 ask.partition.perform()
-
-    def _stranger(self, partition: Partition, offset: int, why: str) -> None:
-        """The record is no copy of ours, or a copy of a message that is unknown here: deliver it as
-        a message of its own.
-        """
-        self._count("foreign")
-        if not self._warned:
-            self._warned = True
-            name, place = self._state.name, message_id(*partition.tp, offset)
-            LOG.warning(
-                "%s: the record %s is no copy that ackd knows (%.300s), so ackd delivers it as a "
-                "message; further ones are only counted",
-                name,
-                place,
-                why,
-            )
 
     def _count(self, outcome: str) -> None:
         self._context.metrics.claims.at(self._state.name, outcome).inc()

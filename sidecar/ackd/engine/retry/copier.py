@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ackd.core.ledger.effects import SendBack, SendDead
 from ackd.core.ledger.entry import UNKNOWN_ROLLBACK_EPOCH, Entry
@@ -23,24 +23,36 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.retry_timer import RetryTimer
 from ackd.engine.base.spill_file import Held
 from ackd.engine.base.subscription_state import SubscriptionState
-from ackd.engine.partition.copy_headers import RetryCopy, copy_partition, retry_copy_headers
+from ackd.engine.partition.copy_headers import (
+    RetryCopy,
+    copy_partition,
+    kept_headers,
+    not_by_ackd,
+    retry_copy_headers,
+)
 from ackd.engine.partition.failure_reasons import learn
 from ackd.engine.partition.histories import history_header
 from ackd.engine.partition.partition import Partition
 from ackd.engine.retry.body_spill import BodySpill
 from ackd.engine.retry.own_topic import OwnTopic
 from ackd.errors import BrokerError, StoreError
-from ackd.ports import Condition, Outgoing, Record, Stored
+from ackd.ports import Condition, Failure, Outgoing, Record, Stored
 
 LOG = logging.getLogger("ackd.engine")
 
 BATCH_MAX = 500
 BATCH_BYTES_MAX = 8 * 1024 * 1024
+LONG = 64 * 1024
+"""What somebody else put into the retry topic may be so long that it fits there, and not into the
+dead-letter topic. A shorter one was refused for another reason.
+"""
 
 
 @dataclass(slots=True, eq=False)
 class CopyJob:
-    """One copy to make. `stored`: the copy is durable, only the original is left to finish."""
+    """One copy to make. `stored`: the copy is durable, only the original is left to finish. `bare`:
+    the broker refused it with the bytes of a record that ackd did not write, which is too long.
+    """
 
     partition: Partition
     offset: int
@@ -48,6 +60,7 @@ class CopyJob:
     attempt: int
     pauses: RetryTimer
     stored: bool = False
+    bare: bool = False
 
     @property
     def entry(self) -> Entry[Held] | None:
@@ -218,6 +231,10 @@ class Copier:
             job.stored = isinstance(result, Stored)
             if not isinstance(result, Stored):
                 self._topic.doubt()
+                entry = job.entry
+                job.bare = (
+                    result.failure is Failure.REFUSED and entry is not None and entry.size >= LONG
+                )
                 self._failed([job], f"{result.code}: {result.detail}")
 
     async def _learn(self, jobs: Sequence[CopyJob]) -> None:
@@ -231,6 +248,7 @@ class Copier:
         partition = job.partition
         copies = partition.copies
         carried = copies.retry_copy(body)
+        aside = not_by_ackd(body) if partition.ledger.holds_copies else ""
         origin = carried.origin if carried is not None else copies.origin(job.offset)
         first, last = copies.errors(job.offset)
         retry_copy = RetryCopy(
@@ -243,7 +261,7 @@ class Copier:
             due_ms=entry.when_ms,
             first_ms=(carried.first_ms if carried is not None else 0) or entry.first_s * 1000,
             published_ms=carried.published_ms if carried is not None else body.timestamp_ms,
-            reason=copies.reason(job.offset),
+            reason=aside or copies.reason(job.offset),
             first_error=(carried.first_error if carried is not None else "") or first,
             last_error=last or (carried.last_error if carried is not None else ""),
             redriven=carried.redriven if carried is not None else None,
@@ -255,7 +273,11 @@ class Copier:
         place = None
         if self._target is RETRY and self._state.broker.capabilities.explicit_partition:
             place = copy_partition(body, origin, partitions)
-        headers = retry_copy_headers(retry_copy, body.headers)
+        if aside and job.bare:
+            retry_copy = replace(retry_copy, reason=f"{aside}; {body.size()} bytes did not fit")
+            return Outgoing(self._topic.name, None, b"", retry_copy_headers(retry_copy, ()), place)
+        own = kept_headers(body.headers) if aside else body.headers
+        headers = retry_copy_headers(retry_copy, own)
         return Outgoing(self._topic.name, body.key, body.value, headers, place)
 
     async def _finish(self, partition: Partition, jobs: Sequence[CopyJob]) -> None:

@@ -207,16 +207,29 @@ async def test_a_reason_given_under_the_lease_of_the_original_is_kept_for_the_ne
 # --- what nobody knows
 
 
-async def test_r25_a_record_of_a_stranger_is_delivered_as_it_is(
+async def test_r25_what_ackd_did_not_write_is_dead_at_once(
     stage: RetryStage, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """It claims nothing, and nobody gets it; it is in the record, so the next owner goes on."""
     for at in range(2):
         stage.arrives(at, None)
     await asyncio.sleep(0.01)
-    assert stage.copies.ledger.ready == 2
+    assert stage.copies.ledger.ready == 0
+    assert [stage.record(stage.copies).slots[at].state for at in range(2)] == [State.DEAD] * 2
     assert stage.asked(ClaimOrigin) == []
-    assert stage.claims_counted("foreign") == 2
-    assert [each.levelname for each in caplog.records] == ["WARNING"]  # further ones are counted
+    assert (stage.claims_counted("aside"), stage.claims_counted("foreign")) == (2, 0)
+    [line] = caplog.records  # further ones are counted
+    assert (line.levelname, "it has no ackd-subscription" in line.message) == ("WARNING", True)
+
+
+async def test_r25_a_copy_of_another_subscription_is_delivered_as_it_is(stage: RetryStage) -> None:
+    """That may be this one, under the name that it had before."""
+    retry_copy = await stage.moves()
+    stage.arrives(7, replace(retry_copy, subscription="before"))
+    await asyncio.sleep(0.01)
+    assert stage.copies.ledger.ready == 1
+    assert stage.asked(ClaimOrigin) == []
+    assert (stage.claims_counted("aside"), stage.claims_counted("foreign")) == (0, 1)
 
 
 async def test_r2_a_copy_whose_record_nobody_knows_is_delivered_and_counted(

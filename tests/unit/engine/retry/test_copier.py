@@ -30,10 +30,10 @@ from ackd.engine.partition.ordering import position_of
 from ackd.engine.partition.partition import Partition, Policy
 from ackd.engine.retry import copier as copier_module
 from ackd.engine.retry.body_spill import BodySpill
-from ackd.engine.retry.copier import DEAD, RETRY, Copier
+from ackd.engine.retry.copier import DEAD, LONG, RETRY, Copier
 from ackd.engine.retry.own_topic import dead_letter_topic, retry_topic
 from ackd.errors import BrokerError, StoreError
-from ackd.ports import Failure, Outgoing, PublishResult, Record
+from ackd.ports import Failure, Headers, Outgoing, PublishResult, Record
 from tests.unit.engine.copies import NoSpill
 from tests.unit.engine.retry_stage import RETRY_ID, RETRY_TOPIC, dead_letter
 from tests.unit.engine.scripted import ScriptedBroker
@@ -249,6 +249,47 @@ async def test_r25_a_copy_of_a_copy_says_what_the_first_said(scene: Scene) -> No
     assert (found.first_ms, found.published_ms) == (5_000, 600)
     assert (found.first_error, found.last_error) == ("early", "later")
     assert found.generation != first.generation
+
+
+async def put_aside(scene: Scene, size: int) -> Headers:
+    """A record of the retry topic that ackd did not write: its headers."""
+    first = RetryCopy(dead_letter(3), NAME, *(9, 7, 5, 2, 0, 5_000, 600))
+    forged = (*retry_copy_headers(first, (("own", b"1"),)), ("ackd-attempt", b"2"))
+    forged = tuple((name, b"-1" if name == "ackd-due-ms" else value) for name, value in forged)
+    scene.partition = await scene.owns(topic=(RETRY_TOPIC, RETRY_ID))
+    intake = scene.partition.ledger.intake
+    intake.fetched(intake.session, [Record(0, b"k", b"x" * size, forged, 900)])
+    scene.partition.tell(*scene.partition.copies.place_dead(0, 0, 0, 0))
+    await asyncio.sleep(0.01)
+    return forged
+
+
+async def test_r25_what_ackd_did_not_write_is_kept_whole_in_its_dead_letter(scene: Scene) -> None:
+    """Under its own place, with the reason; its headers in ackd's name have another name there."""
+    forged = await put_aside(scene, 10)
+    (copy,) = scene.broker.stored
+    found = said(copy)
+    assert found.reason == "not written by ackd: its ackd-due-ms is none of ackd's"
+    assert (found.origin, found.attempt) == (scene.partition.copies.origin(0), 0)
+    assert (copy.key, copy.value) == (b"k", b"x" * 10)
+    kept = tuple((name.replace("ackd-", "said-"), value) for name, value in forged)
+    assert copy.headers[-len(kept) :] == kept
+    assert scene.partition.ledger.watermark == 1
+
+
+@pytest.mark.parametrize(("size", "whole"), [(LONG, False), (10, True)])
+async def test_r25_what_does_not_fit_there_holds_nothing_up(
+    scene: Scene, size: int, *, whole: bool
+) -> None:
+    """Else whoever writes one of just that length would hold the partition for ever."""
+    scene.broker.fails(b"x" * size, Failure.REFUSED)
+    await put_aside(scene, size)
+    assert scene.partition.ledger.watermark == 0
+    await asyncio.sleep(AGAIN_S)
+    (copy,) = scene.broker.stored
+    assert (copy.value == b"x" * size) is whole
+    assert ("bytes did not fit" in said(copy).reason) is not whole
+    assert scene.partition.ledger.watermark == 1
 
 
 async def test_i6_copies_of_a_key_go_to_one_partition_and_dead_letters_anywhere(
