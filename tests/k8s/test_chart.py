@@ -122,43 +122,47 @@ def test_a_policy_for_pods_with_sidecars(helm: Helm) -> None:
     full = sidecars_policy(helm, all_options())
     assert full["podSelector"] == {"matchLabels": {"app": "orders"}}
     assert full["policyTypes"] == ["Ingress", "Egress"]
-    metrics, peers, application = full["ingress"]
+    metrics, application = full["ingress"]
     assert metrics["ports"] == [{"port": 7082, "protocol": "TCP"}]
     assert metrics["from"] == [{"namespaceSelector": {"matchLabels": {"team": "watch"}}}]
     assert application == {"ports": [{"port": 8080, "protocol": "TCP"}]}
-    links = [{"port": 7083, "protocol": "TCP"}]
-    sidecars = [
-        {
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": each}},
-            "podSelector": {"matchLabels": {"app": "orders"}},
-        }
-        for each in all_options()["config"]["namespaces"]
-    ]
-    assert sidecars
-    assert peers == {"ports": links, "from": sidecars}
-    assert full["egress"] == [
-        {"ports": links, "to": sidecars},
-        {"ports": [{"port": 9092, "protocol": "TCP"}]},
-    ]
+    assert full["egress"] == [{"ports": [{"port": 9092, "protocol": "TCP"}]}]
     least = sidecars_policy(helm, {"sidecar": {"networkPolicy": {"enabled": True}}})
     assert least == {
         "podSelector": {},
         "policyTypes": ["Ingress"],
-        "ingress": [
-            {"ports": [{"port": 7082, "protocol": "TCP"}]},
-            {
-                "ports": links,
-                "from": [
-                    {
-                        "namespaceSelector": {
-                            "matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}
-                        },
-                        "podSelector": {},
-                    }
-                ],
-            },
-        ],
+        "ingress": [{"ports": [{"port": 7082, "protocol": "TCP"}]}],
     }
+
+
+def test_sidecars_are_linked_with_those_of_their_subscriptions_only(helm: Helm) -> None:
+    """Both ends of a link are pods whose ConfigMaps are in one list, wherever they are."""
+    values = {"linked": [["orders", "orders-batch"], ["bills"]]}
+    options = merge(all_options(), {"sidecar": {"networkPolicy": values}})
+    ports = [{"port": 7083, "protocol": "TCP"}]
+    for number, names in enumerate(values["linked"]):
+        pods = {
+            "matchLabels": {"app": "orders"},
+            "matchExpressions": [{"key": "ackd.dev/config", "operator": "In", "values": names}],
+        }
+        ends = [
+            {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": each}},
+                "podSelector": pods,
+            }
+            for each in options["config"]["namespaces"]
+        ]
+        assert ends
+        assert sidecars_policy(helm, options, f"-links-{number}") == {
+            "podSelector": pods,
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"ports": ports, "from": ends}],
+            "egress": [{"ports": ports, "to": ends}],
+        }
+    least = sidecars_policy(helm, {"sidecar": {"networkPolicy": {"enabled": True}}}, "-links-0")
+    mine = {"key": "ackd.dev/config", "operator": "In", "values": ["ackd-config"]}
+    assert least["podSelector"] == {"matchExpressions": [mine]}
+    assert [each["podSelector"] for each in least["ingress"][0]["from"]] == [least["podSelector"]]
 
 
 def test_no_bundle_is_rendered(helm: Helm) -> None:
@@ -206,13 +210,13 @@ def all_options() -> Json:
     )
 
 
-def sidecars_policy(helm: Helm, values: Json) -> Json:
-    """What the one policy for pods with a sidecar says."""
+def sidecars_policy(helm: Helm, values: Json, end: str = "-sidecars") -> Json:
+    """What the one policy with this name says."""
     things = helm.template(merge(values, {"injector": {"mode": "webhook"}}))
     [found] = [
         each["spec"]
         for each in things
-        if each["kind"] == "NetworkPolicy" and each["metadata"]["name"].endswith("-sidecars")
+        if each["kind"] == "NetworkPolicy" and each["metadata"]["name"].endswith(end)
     ]
     policy: Json = found
     return policy

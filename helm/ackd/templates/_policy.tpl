@@ -113,6 +113,11 @@ mutations:
   - patchType: JSONPatch
     jsonPatch:
       expression: >-
+        (has(object.metadata.labels) ? [] : [JSONPatch{op: "add", path: "/metadata/labels", value: dyn({"ackd.dev/config": dyn(variables.config)})}])
+        + [JSONPatch{op: "add", path: "/metadata/labels/ackd.dev~1config", value: dyn(variables.config)}]
+  - patchType: JSONPatch
+    jsonPatch:
+      expression: >-
         (has(object.metadata.annotations) ? [] : [JSONPatch{op: "add", path: "/metadata/annotations", value: dyn({"ackd.dev/version": dyn({{ include "ackd.celText" $settings.version }})})}])
         + [JSONPatch{op: "add", path: "/metadata/annotations/ackd.dev~1version", value: dyn({{ include "ackd.celText" $settings.version }})},
         JSONPatch{op: "add", path: "/metadata/annotations/ackd.dev~1config-hash", value: dyn({{ include "ackd.celText" (include "ackd.sidecar.hash" .root) }})}]

@@ -130,8 +130,8 @@ inject:
   words: true or false
   default: "true"
 config:
-  pattern: "[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
-  words: the name of a ConfigMap
+  pattern: "[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?"
+  words: the name of a ConfigMap, of at most 63 characters (it becomes a label)
   default: {{ .Values.sidecar.configMap | quote }}
 image:
   pattern: "[A-Za-z0-9][A-Za-z0-9._:/@-]{0,499}"

@@ -14,6 +14,8 @@ from typing import Any
 
 from ackd.inject.settings import (
     APP_ENV,
+    CONFIG,
+    CONFIG_LABEL,
     CONTAINER,
     DOMAIN,
     HASH,
@@ -120,11 +122,17 @@ def _changes(
             mounts = _new(each, "volumeMounts", ours.app_mounts, "mountPath")
             yield from _appended(path, each, "volumeMounts", mounts)
     status = {VERSION: settings.version, HASH: settings.hash}
-    if not (pod.get("metadata") or {}).get("annotations"):
-        yield _add("/metadata/annotations", status)
+    yield from _set(pod, "labels", {CONFIG_LABEL: values[CONFIG]})
+    yield from _set(pod, "annotations", status)
+
+
+def _set(pod: Json, kind: str, ours: dict[str, str]) -> Iterator[Json]:
+    """Add to the labels or annotations of a pod; those of these names are replaced."""
+    if not (pod.get("metadata") or {}).get(kind):
+        yield _add(f"/metadata/{kind}", ours)
         return
-    for name, value in status.items():
-        yield _add(f"/metadata/annotations/{name.replace('/', '~1')}", value)
+    for name, value in ours.items():
+        yield _add(f"/metadata/{kind}/{name.replace('/', '~1')}", value)
 
 
 def _new(container: Json, key: str, more: list[Json], identity: str) -> list[Json]:

@@ -21,6 +21,9 @@ CONTAINER = "ackd"
 """Name of the sidecar's container; its volumes' names start with this and `-`."""
 INJECT = "inject"
 APP_ENV = "app-env"
+CONFIG = "config"
+CONFIG_LABEL = f"{DOMAIN}/config"
+"""Label of a pod with a sidecar: its ConfigMap, by which a NetworkPolicy selects who is linked."""
 VERSION = f"{DOMAIN}/version"
 HASH = f"{DOMAIN}/config-hash"
 STATUS = frozenset({VERSION, HASH})
@@ -104,8 +107,8 @@ def _wrong(settings: InjectSettings) -> list[str]:
             re.compile(each.pattern)
         except re.error as error:
             wrong.append(f"annotations.{name}.pattern: {error}")
-    if INJECT not in settings.annotations or APP_ENV not in settings.annotations:
-        wrong.append(f"annotations: {INJECT} and {APP_ENV} must be among them")
+    if not {INJECT, APP_ENV, CONFIG} <= settings.annotations.keys():
+        wrong.append(f"annotations: {INJECT}, {APP_ENV} and {CONFIG} must be among them")
     text = msgspec.json.encode([settings.container, settings.volumes, settings.app_env]).decode()
     unknown = sorted(set(_PLACE.findall(text)) - settings.annotations.keys())
     return wrong + [f"<<{name}>>: no such annotation" for name in unknown]

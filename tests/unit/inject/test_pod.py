@@ -54,6 +54,9 @@ def test_the_sidecar_comes_first_and_the_rest_stays(name: str) -> None:
     assert [c["name"] for c in spec["containers"]] == [
         c["name"] for c in before["spec"]["containers"]
     ]
+    assert made["metadata"]["labels"] == before["metadata"].get("labels", {}) | {
+        "ackd.dev/config": before["metadata"]["annotations"].get("ackd.dev/config", "ackd-config")
+    }
     assert made["metadata"]["annotations"][HASH] == SETTINGS.hash
     assert made["metadata"]["annotations"][VERSION] == SETTINGS.version
     assert "<<" not in json.dumps(made), "an open place was not filled in"
