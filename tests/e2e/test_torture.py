@@ -53,6 +53,24 @@ def test_against_a_running_sidecar(tmp_path: Path) -> None:
     assert "seed 5" in done.stdout
 
 
+def test_with_a_replica_whose_word_a_settle_waits_for(tmp_path: Path) -> None:
+    folder = run_dir("torture-replica")
+    try:
+        done = torture(
+            *("--start", "local", "--durability", "replicated", "--kills", "2", "--seed", "7"),
+            *("--seconds", "2", "--keep", str(folder), "--json", str(tmp_path / "verdict.json")),
+        )
+        assert done.returncode == exit_codes.DONE, done.stdout + done.stderr
+        assert "replica of the store" in done.stdout
+        for name in ("s1", "s2"):  # nothing is settled without the replica then
+            assert 'durability = "replicated"' in (folder / name / "ackd.toml").read_text()
+    finally:
+        remove_run_dir(folder)
+    found = json.loads((tmp_path / "verdict.json").read_text())
+    assert found["kept"]
+    assert found["acked"] > 20
+
+
 def test_says_what_it_needs() -> None:
     assert torture().returncode == exit_codes.CONFIG
     done = torture("--start", "kafka")
