@@ -7,7 +7,7 @@ import pytest
 
 from ackd.api.messages import SettleVerb
 from ackd.ports import Failure, NotStored, Outgoing, Stored
-from tests.integration.rocketmq.shop import Shop
+from tests.integration.rocketmq.shop import Shop, insist
 from tests.support.rocketmq import RocketMQ
 from tests.support.rocketmq.bare import bare
 from tests.support.wait import wait_until_async
@@ -26,8 +26,7 @@ async def test_keys_values_and_headers_come_back_as_they_were(shop: Shop) -> Non
         Outgoing(shop.topic, None, None, (("KEYS", b"x"),)),
         Outgoing(shop.topic, b"", b""),
     ]
-    said = await one.runtime._brokers["b"].publish(sent)
-    assert all(isinstance(each, Stored) for each in said), said
+    await insist(lambda *these: one.runtime._brokers["b"].publish(these), sent)
     found = await one.collect(4)
     got = {(each.record.key, each.record.value, each.record.headers) for each in found}
     assert got == {(each.key, each.value, each.headers) for each in sent}
@@ -58,8 +57,7 @@ async def test_i6_messages_of_a_group_are_stored_in_order_on_a_fifo_topic(
         await asyncio.to_thread(rocketmq.admin.group, shop.topic)
         one = await shop.start()
         batch = [Outgoing(it.topic, b"account", b"%d" % n) for n in range(10)]
-        said = await one.runtime._brokers["b"].publish(batch)
-        assert all(isinstance(each, Stored) for each in said), said
+        await insist(lambda *these: one.runtime._brokers["b"].publish(these), batch)
         (bad,) = await one.publish(b"no key")
         assert isinstance(bad, NotStored)
         assert bad.failure is Failure.REFUSED
