@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine
 from ackd import malloc
 from ackd.config.schema import ServerSettings, Settings
 from ackd.config.store_url import parse_store_url
+from ackd.engine.base.context import SystemClock
 from ackd.engine.base.tasks import Tasks, Vitals
 from ackd.engine.runtime import Runtime
 from ackd.errors import AckdError, BugError
@@ -28,6 +29,7 @@ from ackd.http.listen import Listener
 from ackd.peer.network import TcpPeers
 from ackd.push.app_health import WAITING, AppHealth
 from ackd.push.push_manager import PushManager
+from ackd.sqs.sqs_port import SqsPort
 from ackd.telemetry.metrics import Metrics
 
 LOG = logging.getLogger("ackd.http")
@@ -72,6 +74,8 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
                 watching.start(AppHealth(settings.app, runtime).run(), "health")
             listener.service.starting = False
             await listener.open_data()
+            if settings.sqs.listen:
+                await _open_sqs(listener, settings)
             await push_manager.start()
             LOG.info(
                 "ackd listens on %s for applications and on %s for operators",
@@ -106,6 +110,14 @@ def _runtime(settings: Settings) -> Runtime:
     linked = peers.on and not parse_store_url(settings.store.url).private
     network = TcpPeers(settings.identity, peers, metrics, vitals) if linked else None
     return Runtime(settings, metrics=metrics, vitals=vitals, peers=network)
+
+
+async def _open_sqs(listener: Listener, settings: Settings) -> None:
+    """Serve SQS clients, too. Raises ConfigError."""
+    port = SqsPort(listener.service, settings.sqs, settings.publish, SystemClock())
+    await port.load()
+    await listener.open_more(port.app, settings.sqs.listen, guarded=not port.credentials.open)
+    LOG.info("ackd listens on %s for SQS clients", listener.address("sqs"))
 
 
 def _signalled(stop: asyncio.Event, hurry: asyncio.Event) -> None:

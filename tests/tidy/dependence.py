@@ -98,6 +98,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     **{part: (*ENGINE, *others) for part, others in ENGINE_PARTS.items()},
     # It asks the engine through `ackd.api`; what it shares with it is how tasks are kept.
     "ackd.http": (*BASE, "ackd.api", "ackd.config", "ackd.telemetry", "ackd.engine.base.tasks"),
+    # Another protocol in front of the same engine, on the same server.
+    "ackd.sqs": (*BASE, "ackd.api", "ackd.config", "ackd.http", "ackd.telemetry"),
     # A client beside the server: what it may share with that is how a message looks in bytes.
     "ackd.push": (
         *BASE,
@@ -120,7 +122,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ackd.serve": (
         *BASE,
         *("ackd.config", "ackd.engine", "ackd.http", "ackd.malloc", "ackd.peer", "ackd.push"),
-        "ackd.telemetry.metrics",
+        *("ackd.sqs", "ackd.telemetry.metrics"),
     ),
     "ackd.malloc": (),
     # How certificates are made that nobody else issues: for links and for the webhook.

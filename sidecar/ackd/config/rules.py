@@ -28,6 +28,7 @@ Parsed = TypeVar("Parsed")
 def check(settings: Settings, reader: SettingsReader) -> None:
     """Report every broken rule."""
     _listen(settings, reader)
+    _sqs(settings, reader)
     _store(settings, reader)
     _lease_key(settings, reader)
     if settings.peers.on:
@@ -78,6 +79,21 @@ def _listen(settings: Settings, reader: SettingsReader) -> None:
         if data == admin and not free:
             path = ("server", "admin_listen")
             reader.mistake(path, "the same address as `server.listen`", value=shown(str(admin)))
+
+
+def _sqs(settings: Settings, reader: SettingsReader) -> None:
+    sqs, path = settings.sqs, ("sqs", "listen")
+    if not sqs.listen:
+        return
+    address = _parsed(reader, path, sqs.listen, parse_address)
+    if address is None or address.local or sqs.credentials_file is not None:
+        return
+    if reader.clean(("sqs", "credentials_file")):
+        reader.mistake(
+            path,
+            "others can reach this address, so `sqs.credentials_file` is required",
+            value=shown(sqs.listen),
+        )
 
 
 def _parsed(

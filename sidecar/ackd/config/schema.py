@@ -17,6 +17,7 @@ from ackd.config.app_health import AppSettings
 from ackd.config.machine import default_identity, default_state_dir
 from ackd.config.mistakes import dotted
 from ackd.config.peers import PeerSettings
+from ackd.config.sqs import SqsSettings
 from ackd.config.subscription import ORDERED_RETRY_DELAYS_MS, SubscriptionSettings
 from ackd.config.traces import TraceSettings
 from ackd.config.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
@@ -294,7 +295,7 @@ class TelemetrySettings:
     metrics: bool = setting(True, "Serve Prometheus metrics at `/metrics` on the admin port.")
 
 
-# tidy: long-class attributes=13 -- one for each section
+# tidy: long-class attributes=14 -- one for each section
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The whole configuration. Without any file: embedded store, local broker, one subscription."""
@@ -342,6 +343,7 @@ class Settings:
         ),
     )
     publish: PublishSettings = computed(PublishSettings, about("Publishing."))
+    sqs: SqsSettings = computed(SqsSettings, about("The port for SQS clients."))
     peers: PeerSettings = computed(PeerSettings, about("The other sidecars of the store."))
     telemetry: TelemetrySettings = computed(TelemetrySettings, about("Telemetry."))
     traces: TraceSettings = computed(TraceSettings, about("Traces of messages."))

@@ -68,6 +68,7 @@ class Listener:
         self.admin = App("admin", self.service, admin_token, admin_limits, ROUTES)
         self.health = App("health", self.service, TokenFile(None), limits_of(settings), ROUTES)
         self.health.limits.connections_max = ADMIN_CONNECTIONS_MAX
+        self._apps = [self.data, self.admin, self.health]
         self._sockets: dict[Port, asyncio.Server] = {}
         self._files: list[Path] = []
 
@@ -81,11 +82,19 @@ class Listener:
         """Serve the data port. Raises ConfigError when its address can't be had."""
         await self._bind(self.data, self._settings.listen)
 
-    async def _bind(self, app: App, text: str) -> None:
+    async def open_more(self, app: App, text: str, *, guarded: bool) -> None:
+        """Serve a port of another protocol; `guarded`: its requests are checked by themselves.
+        Raises ConfigError as above.
+        """
+        self._apps.append(app)
+        await self._bind(app, text, guarded=guarded)
+
+    async def _bind(self, app: App, text: str, *, guarded: bool = False) -> None:
         address = parse_address(text)
-        if not address.local and app.token.open and app.port != "health":
+        guarded = guarded or app.port == "health"
+        if not (address.local or guarded) and app.token.open:
             raise ConfigError(f"{address} can be reached by others: it needs a token file.")
-        if isinstance(address, TcpAddress) and app.port != "health":
+        if isinstance(address, TcpAddress) and not guarded:
             app.pages = Pages((address.host, *self._settings.hosts))
         try:
             await app.token.load()
@@ -123,7 +132,7 @@ class Listener:
         """Close the ports; requests that are being answered get a short time to finish."""
         for listening in self._sockets.values():
             listening.close()
-        for app in (self.data, self.admin, self.health):
+        for app in self._apps:
             await app.server.shutdown(FINISH_S)
         await self._tasks.stop()
         for path in self._files:

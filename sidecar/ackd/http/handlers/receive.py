@@ -67,7 +67,7 @@ async def receive(call: HandlerCall) -> Reply:
         body, wrong = _RECEIVE.decode_items(call.body, "settle", Item)
         _check(call, body)
     if body.settle is None:
-        received = await _wait(call, name, _request(call, body, form))
+        received = await wait_for_messages(call, name, _request(call, body, form))
         received.wait_ms_max = _cut_to_ms(call, body)
         _keep(call, name, body, received)
         return _answer(call, form, encoder, received, None)
@@ -134,7 +134,7 @@ def _request(call: HandlerCall, body: ReceiveBody, form: str) -> ReceiveRequest:
     )
 
 
-async def _wait(call: HandlerCall, name: str, request: ReceiveRequest) -> Received:
+async def wait_for_messages(call: HandlerCall, name: str, request: ReceiveRequest) -> Received:
     """Ask the engine for messages."""
     service = call.service
     if service.draining:

@@ -12,7 +12,7 @@ from ackd.http.server.reply import Reply
 from ackd.http.server.service import HandlerCall
 
 Handler = Callable[[HandlerCall], Awaitable[Reply]]
-Port = Literal["data", "admin", "health"]
+Port = Literal["data", "admin", "health", "sqs"]
 BOTH: tuple[Port, ...] = ("data", "admin")
 PROBED: tuple[Port, ...] = ("admin", "health")
 
