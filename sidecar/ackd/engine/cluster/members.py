@@ -241,6 +241,19 @@ class View:
         taken = self._taken | set(owned)
         return [m for m in sure if taken.issuperset(left_behind(m)) or m.silent_ms > FORGET_MS]
 
+    def left(self, owned: Iterable[str]) -> dict[str, list[str]]:
+        """Return the records of dead sidecars that nobody has taken yet, by sidecar. `owned`: here.
+
+        A process that came back under its name lists what it owns itself.
+        """
+        taken = self._taken | set(owned)
+        found: dict[str, list[str]] = {}
+        for member in self.dead:
+            rest = [text for text in left_behind(member) if text not in taken]
+            if rest:
+                found.setdefault(member.name, []).extend(rest)
+        return found
+
     def all_halted(self, operation: str) -> bool:
         """Whether no other sidecar grants: each has reported the halt, has stopped, or lost the
         right to grant.

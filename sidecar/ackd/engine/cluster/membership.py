@@ -90,6 +90,7 @@ class InFlightShare:
         return self._reported
 
 
+# tidy: long-class methods=21 -- most of them answer one question in one line
 class Membership:
     """One subscription's view of its sidecars.
 
@@ -174,6 +175,10 @@ class Membership:
     def forgettable(self, owned: Iterable[str]) -> list[Member]:
         """Return dead sidecars that have nothing left to take over."""
         return self.view.forgettable(owned)
+
+    def left(self, owned: Iterable[str]) -> dict[str, list[str]]:
+        """Return the records of dead sidecars that nobody has taken yet, by sidecar."""
+        return self.view.left(owned)
 
     def describe(self, owned: Collection[str], leased: int, ready: int) -> None:
         """Update the note: messages under lease and ready, and the records that were given away and

@@ -38,6 +38,7 @@ ASKED_MAX = 30
 LAG, IN_FLIGHT, EXPLAIN = "lag", "in-flight", "explain"
 MESSAGES, MESSAGE = "messages", "message"
 """The kinds of questions."""
+NOT_TAKEN = "it is gone, and no sidecar has taken over its partitions yet"
 NO_LINKS = "links between sidecars are off (`peers.on`)"
 _ENCODER = msgspec.msgpack.Encoder()
 _Answer = TypeVar("_Answer")
@@ -89,7 +90,7 @@ class GroupViews:
         alive = self._membership.alive if others else []
         few = len(alive) <= ASKED_MAX
         names = [each.name for each in alive if each.owned or few]
-        answers, missing = await self._ask_these(names, LAG, b"", LagAnswer)
+        answers, missing = await self._ask_these(names, LAG, b"", LagAnswer, others=others)
         me = self._lag.me
         served = {name: answered.served for name, answered in answers.items()}
         served[me] = self._lag.served()
@@ -154,14 +155,20 @@ class GroupViews:
         others gave none.
         """
         names = [each.name for each in self._membership.alive if each.owned] if others else []
-        return await self._ask_these(names, kind, body, answer)
+        return await self._ask_these(names, kind, body, answer, others=others)
+
+    def _left(self) -> Iterable[str]:
+        """Sidecars that have died, or left, and of whose partitions nobody can tell anything."""
+        return self._membership.left(self._lag.owned())
 
     async def _ask_these(
-        self, names: Sequence[str], kind: str, body: bytes, answer: type[_Answer]
+        self, names: Sequence[str], kind: str, body: bytes, answer: type[_Answer], *, others: bool
     ) -> tuple[dict[str, _Answer], dict[str, str]]:
+        left = dict.fromkeys(self._left() if others else (), NOT_TAKEN)
         if self._questions is None or not names:
-            return {}, dict.fromkeys(names, NO_LINKS)
+            return {}, left | dict.fromkeys(names, NO_LINKS)
         replies, missing = await self._questions.ask_all(names, kind, body, ASK_MS)
+        missing = left | missing
         answers: dict[str, _Answer] = {}
         for name, reply in replies.items():
             try:

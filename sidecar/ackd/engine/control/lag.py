@@ -40,6 +40,10 @@ class Lag:
         """This sidecar's name."""
         return self._context.identity
 
+    def owned(self) -> list[str]:
+        """The records owned here, as texts."""
+        return self._partitions.keys()
+
     def served(self) -> MessagesServed:
         """What this sidecar has handed out since it began."""
         of, name = self._context.metrics.served, self._state.name

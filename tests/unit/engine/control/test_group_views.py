@@ -1,6 +1,7 @@
 """The whole group, shown at one sidecar: what owners answer, and who did not."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from ackd.api.messages import (
     PartitionLag,
     SidecarShare,
 )
+from ackd.engine.cluster.members import SILENT_MS, MemberNote, write_note
 from ackd.engine.control.group_views import (
     ASKED_MAX,
     EXPLAIN,
@@ -25,6 +27,7 @@ from ackd.engine.control.group_views import (
     MESSAGE,
     MESSAGES,
     NO_LINKS,
+    NOT_TAKEN,
     GroupViews,
     LagAnswer,
     read_cursor,
@@ -188,6 +191,28 @@ async def test_without_links_the_owners_are_named(world: World, others: Others) 
     del others
     found = await views(world, None).explain()
     assert found.missing == {"pod-2": NO_LINKS, "pod-3": NO_LINKS}
+
+
+@pytest.mark.parametrize("left", [False, True])
+async def test_between_a_death_and_its_takeover_the_dead_one_is_named(
+    world: World, others: Others, *, left: bool
+) -> None:
+    """Its partitions are in no answer: that is said, until one has taken the last of them."""
+    others.replies[EXPLAIN] = packed(Explanation(NAME, []))
+    others.replies[LAG] = packed(LagAnswer([], MessagesServed()))
+    shown = views(world, others)
+    note = write_note(MemberNote(left=left))
+    owned, silent_ms = ("c:work:00:1", "c:work:00:2"), 0 if left else SILENT_MS
+    gone = Member("pod-9", 1, silent_ms, "run-1", owned, note)
+    alive = Member("pod-2", 1, 0, "run-1", ("c:work:00:2",), "")
+    world.membership.view.update(Members(0, (gone, alive), superseded=False))
+    assert (await shown.explain()).missing == {"pod-9": NOT_TAKEN}
+    assert (await shown.lag()).missing == {"pod-9": NOT_TAKEN}
+    assert (await shown.explain(others=False)).missing == {}
+    assert (await views(world, None).explain()).missing == {"pod-9": NOT_TAKEN, "pod-2": NO_LINKS}
+    taken = replace(alive, owned=owned)
+    world.membership.view.update(Members(0, (gone, taken), superseded=False))
+    assert (await shown.explain()).missing == {}
 
 
 async def test_what_others_ask_is_answered_as_this_sidecar_sees_it(
