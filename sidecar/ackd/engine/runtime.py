@@ -400,7 +400,7 @@ class Runtime:
     def unsettled(self, name: str) -> Unsettled:
         """Count the leases of a consumer. Raises UnknownSubscriptionError."""
         context = self._of(name).context
-        return OpenLeases(name, context, self._by_name.partitions, self.lease)
+        return OpenLeases(name, context, self._by_name.partitions, self.lease, self._handed)
 
     def lease_ms(self, name: str) -> int:
         """The lease time that is in force. Raises UnknownSubscriptionError."""

@@ -17,12 +17,13 @@ from ackd.api.messages import Delivery, Received, ReceiveRequest, SettleItem, Se
 from ackd.config.peers import PeerSettings
 from ackd.config.schema import BrokerSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
+from ackd.config.traces import TraceSettings
 from ackd.config.units import MIB
 from ackd.core.ids import TopicPartition
 from ackd.engine.runtime import Runtime
 from ackd.peer.network import TcpPeers
 from ackd.peer.peer_limits import PeerLimits
-from ackd.ports import Broker, Outgoing, Stored
+from ackd.ports import Broker, Headers, Outgoing, Stored
 from ackd.store.build import open_store
 from ackd.telemetry.metrics import Metrics
 from ackd_adapters.kafka import KafkaOptions
@@ -31,19 +32,26 @@ from ackd_adapters.local import adapter as local_adapter
 from ackd_adapters.local.config import LocalOptions
 from ackd_adapters.pulsar import PulsarOptions
 from ackd_adapters.pulsar import adapter as pulsar_adapter
+from ackd_adapters.rocketmq import RocketMQOptions
+from ackd_adapters.rocketmq import adapter as rocketmq_adapter
 from tests.support.kafka import Kafka
 from tests.support.pulsar import Pulsar
+from tests.support.rocketmq import RocketMQ
 from tests.support.wait import wait_until_async
 
 _numbers = itertools.count(1)
 NAME = "work"
+HOLD_MS = 4_000
 T = TypeVar("T")
 
 
 @dataclass
 class Ring:
-    """What the sidecars of one test have in common. Without `kafka` and `pulsar`: a local queue,
-    whose members may be silent for `session_ms`.
+    """What the sidecars of one test have in common. Without a broker's server: a local queue, whose
+    members may be silent for `session_ms`.
+
+    On RocketMQ one sidecar owns all of a topic: a question to a proxy brings messages of all its
+    queues. There is no retry topic.
     """
 
     stack: AsyncExitStack
@@ -56,6 +64,8 @@ class Ring:
     pulsar: Pulsar | None = None
     partitions: int = 1
     session_ms: int = 3_000
+    rocketmq: RocketMQ | None = None
+    traces: TraceSettings = field(default_factory=TraceSettings)
 
     @property
     def partition(self) -> TopicPartition:
@@ -70,6 +80,11 @@ class Ring:
         if self.pulsar is not None:
             pulsar = PulsarOptions(service_url=self.pulsar.url, admin_url=self.pulsar.web_url)
             return pulsar_adapter.open("b", pulsar)
+        if self.rocketmq is not None:
+            rocketmq = RocketMQOptions(
+                endpoints=self.rocketmq.endpoints, invisible_duration_ms=HOLD_MS, poll_ms=1_000
+            )
+            return rocketmq_adapter.open("b", rocketmq)
         local = LocalOptions(
             path=self.folder / "queue",
             partitions=self.partitions,
@@ -88,23 +103,30 @@ class Ring:
         if self.pulsar is not None:
             name = f"public/default/{self.topic}"
             await asyncio.to_thread(self.pulsar.admin.create_topic, name, self.partitions)
+        if self.rocketmq is not None:
+            admin = self.rocketmq.admin
+            await asyncio.to_thread(admin.topic, self.topic, self.partitions)
+            await asyncio.to_thread(admin.group, self.topic)
 
     async def start(
         self, peers: PeerSettings | None = None, name: str = "", **more: object
     ) -> Linked:
         """One more, ready. What else is named is a setting; all others are the defaults."""
         name = name or f"sidecar-{len(self.members) + 1}"
+        # RocketMQ decides by itself where a group starts.
+        start: dict[str, object] = {} if self.rocketmq is not None else {"start": "earliest"}
         settings = Settings(
             identity=name,
             state_dir=self.folder / name,
             store=StoreSettings(url=self.store_url, prefix=self.topic),
             brokers={"b": BrokerSettings(adapter="any")},
+            traces=self.traces,
             subscriptions={
                 NAME: SubscriptionSettings(
                     broker="b",
                     topics=(self.topic,),
                     group=self.topic,
-                    **{"start": "earliest", **more},  # type: ignore[arg-type]
+                    **{**start, **more},  # type: ignore[arg-type]
                 )
             },
         )
@@ -156,6 +178,11 @@ class Ring:
         So none has the retry topic only.
         """
         known = self.members[0].runtime._subscriptions[NAME].topics.known
+        if self.rocketmq is not None:
+            return sorted(each.main for each in self.members)[-2:] in (
+                [0, self.partitions],
+                [self.partitions],
+            )
         if len(known) < 2 or self.topic not in known:
             return False
         least, rest = divmod(known[self.topic].partitions, len(self.members))
@@ -207,15 +234,27 @@ class Linked:
         await wait_until_async(ok, f"{self.name} to be ready")
 
     async def publish(
-        self, count: int, size: int = 8, key: bytes | None = None, first: int = 0
+        self,
+        count: int,
+        size: int = 8,
+        key: bytes | None = None,
+        first: int = 0,
+        headers: Headers = (),
     ) -> None:
         """Messages with their number as value, in all partitions in turn."""
-        count_of = self.ring.partitions
+        count_of, broker = self.ring.partitions, self.runtime._brokers["b"]
+        explicit = broker.capabilities.explicit_partition
         batch = [
-            Outgoing(self.ring.topic, key, (b"%d" % n).ljust(size), (), partition=n % count_of)
+            Outgoing(
+                self.ring.topic,
+                key,
+                (b"%d" % n).ljust(size),
+                headers,
+                partition=n % count_of if explicit else None,
+            )
             for n in range(first, first + count)
         ]
-        stored = await self.runtime._brokers["b"].publish(batch)
+        stored = await broker.publish(batch)
         assert all(isinstance(each, Stored) for each in stored)
 
     async def receive(self, most: int = 1, wait_ms: int = 30_000, **more: object) -> Received:

@@ -5,6 +5,7 @@ import pytest
 from ackd.api.messages import Delivery, SettleItem, SettleVerb, Status
 from ackd.config.dedup import DedupSettings
 from ackd.core.record.operations import Reset
+from ackd.engine.runtime import Runtime
 from ackd.ports import Outgoing, Stored
 from tests.integration.engine.together import NAME, Sidecar, Together
 from tests.support.wait import wait_until_async
@@ -42,13 +43,17 @@ def values(found: list[Delivery]) -> list[str]:
 
 
 async def remembered(sidecar: Sidecar, count: int) -> None:
+    """Wait for so many keys."""
+    await keys_in_store(sidecar.runtime, sidecar.place.store.prefix, count)
+
+
+async def keys_in_store(runtime: Runtime, prefix: str, count: int) -> None:
     """Wait until so many keys are in the store (behind their acks: until then repeats get in)."""
 
     async def there() -> bool:
-        store = sidecar.runtime._store
-        pipe = store._store.topology.node("")  # type: ignore[attr-defined]
+        pipe = runtime._store._store.topology.node("")  # type: ignore[attr-defined]
         async with pipe.aux_link() as link:
-            pattern = f"{sidecar.place.store.prefix}:v1:{{seen:{NAME}}}:g*"
+            pattern = f"{prefix}:v1:{{seen:{NAME}}}:g*"
             (keys,) = await link.ask([("KEYS", pattern)])
             sizes = await link.ask([("HLEN", key) for key in keys]) if keys else []
         return bool(sum(sizes) >= count)

@@ -5,6 +5,7 @@ real brokers, with the settings that a subscription has by default.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -24,6 +25,8 @@ BROKERS = [
     pytest.param("kafka", marks=pytest.mark.kafka),
     pytest.param("pulsar", marks=[pytest.mark.pulsar, pytest.mark.slow]),
 ]
+ROCKETMQ = pytest.param("rocketmq", marks=[pytest.mark.rocketmq, pytest.mark.slow])
+ORDERS = pytest.mark.parametrize("order", ["ab", "ba", "at once", "again"])
 ALONE = PeerSettings(on=False)
 """Without links: what one delivers comes from partitions of its own."""
 
@@ -51,31 +54,63 @@ async def all_deliver(ring: Ring, members: list[Linked], count: int) -> None:
     assert sorted(numbers(found)) == list(range(count))
 
 
-@pytest.mark.parametrize("order", ["ab", "ba", "at once", "again"])
-async def test_two_sidecars_work_at_every_order_of_joining(four: Ring, order: str) -> None:
-    await four.make_topic()
+async def two_join(ring: Ring, order: str, peers: PeerSettings | None = None) -> None:
+    """Two sidecars work in the end."""
+    await ring.make_topic()
     if order == "at once":
         async with asyncio.TaskGroup() as group:
             for name in "ab":
-                group.create_task(four.start(ALONE, name))
+                group.create_task(ring.start(peers, name))
     elif order == "again":
-        first = await four.start(ALONE, "a")
-        await four.start(ALONE, "b")
-        await four.until_shared()
-        four.members.remove(first)
+        first = await ring.start(peers, "a")
+        await ring.start(peers, "b")
+        await ring.until_shared()
+        ring.members.remove(first)
         await first.runtime.stop()
-        await four.until_shared()
-        await four.start(ALONE, "c")
+        await ring.until_shared()
+        await ring.start(peers, "c")
     else:
         for name in order:
-            await four.start(ALONE, name)
-            await four.until_shared()
+            await ring.start(peers, name)
+            await ring.until_shared()
+
+
+@ORDERS
+async def test_two_sidecars_work_at_every_order_of_joining(four: Ring, order: str) -> None:
+    await two_join(four, order, ALONE)
 
     async def even() -> bool:
         return four.shared() and {len(each.owned) for each in four.members} == {4}
 
     await wait_until_async(even, "each to have half of both topics")
     await all_deliver(four, four.members, 40)
+
+
+@ORDERS
+@pytest.mark.parametrize("four", [*BROKERS, ROCKETMQ], indirect=True)
+async def test_two_sidecars_share_the_work_at_every_order_of_joining(
+    four: Ring, order: str
+) -> None:
+    """With links, as they are by default: workers alike do as much at the one as at the other, also
+    on RocketMQ, where one of them owns all.
+    """
+    await two_join(four, order)
+    await four.until_shared()
+    count, done = 200, Counter[int]()
+    by: Counter[str] = Counter()
+
+    async def work(linked: Linked) -> None:
+        while sum(by.values()) < count:
+            for message in (await linked.receive(1, wait_ms=500)).messages:
+                await asyncio.sleep(0.02)  # the work
+                assert await linked.settle([message], SettleVerb.ACK) == ["acked"]
+                done.update(numbers([message]))
+                by[linked.name] += 1
+
+    await four.members[0].publish(count)
+    await asyncio.wait_for(asyncio.gather(*(work(each) for each in four.members)), 90)
+    assert done == Counter(range(count))
+    assert min(by[each.name] for each in four.members) >= count * 2 // 5, by
 
 
 @pytest.mark.parametrize("partitions", [4, 8])

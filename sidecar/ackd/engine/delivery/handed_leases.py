@@ -4,7 +4,7 @@ now.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ackd.api.messages import SettleItem, SettleResult, Status
@@ -41,10 +41,19 @@ class HandedLeases:
     partitions went there meanwhile, or the messages came from there.
 
     At most `HANDED_MAX`, the latest. One that has expired, or was settled at another sidecar, may
-    still be among them: a drain looks them up.
+    still be among them: a drain looks them up. `watched`: open leases of any partition, and who is
+    to hear that a settle here has ended one, as only the owner's ledger sees that by itself.
     """
 
     leases: dict[str, None] = field(default_factory=dict)
+    watched: dict[str, Callable[[str], None]] = field(default_factory=dict)
+
+    def watch(self, lease: str, ended: Callable[[str], None]) -> None:
+        self.watched[lease] = ended
+
+    def unwatch(self, leases: Iterable[str]) -> None:
+        for lease in leases:
+            self.watched.pop(lease, None)
 
     def note(self, partition: Partition) -> None:
         """Keep the open leases of a partition that this sidecar is letting go."""
@@ -57,12 +66,15 @@ class HandedLeases:
             del self.leases[next(iter(self.leases))]
 
     def settled(self, items: Sequence[SettleItem], results: Sequence[SettleResult]) -> None:
-        """Forget those that a settle here has ended."""
-        if not self.leases:
+        """Forget those that a settle here has ended, and tell who watches them."""
+        if not self.leases and not self.watched:
             return
         for item, result in zip(items, results, strict=True):
             if result.status not in _OPEN:
                 self.leases.pop(item.lease, None)
+                ended = self.watched.pop(item.lease, None)
+                if ended is not None:
+                    ended(item.lease)
 
     def looked(self, lease: str, *, over: bool) -> None:
         """The store has said what became of a lease; one that is open goes to the end, so that the

@@ -1,8 +1,9 @@
 """Count the unsettled leases of one consumer, which a stream or push bounds.
 
 The owner's ledger sees every end of a lease, whoever settled it and wherever, so counting needs no
-call. A partition that moves to another sidecar takes its ledger with it: its leases are looked up
-in the store, now and then, until they have ended.
+call. Another sidecar owns the partition where the message came from there, or the partition has
+moved: then a settle that is served here ends the lease at once, and the store is asked now and then
+about those that end in other ways.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from itertools import islice
 from ackd.api.messages import Delivery
 from ackd.core.ledger.entry import EntryStatus
 from ackd.engine.base.context import Context
+from ackd.engine.delivery.handed_leases import HandedLeases
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.settlement.settle import LeaseLook
 from ackd.errors import AckdError
@@ -42,11 +44,13 @@ class OpenLeases:
         context: Context,
         partitions: Mapping[str, OwnedPartitions],
         look: LeaseLook,
+        handed: HandedLeases,
     ) -> None:
         self._name = name
         self._context = context
         self._partitions = partitions
         self._ask = look
+        self._handed = handed
         self._open: dict[str, _OpenLease] = {}
         self._moved = self._context.lease_events.listen(name)
         self._looked_ms = 0
@@ -57,11 +61,19 @@ class OpenLeases:
             token = self._context.keys.open(message.lease)
             ledger = (token.topic_id, token.partition)
             self._open[message.lease] = _OpenLease(ledger, token.offset, token.fence)
+            self._handed.watch(message.lease, self._ended)
+
+    def _ended(self, lease: str) -> None:
+        """Called when a settle that this sidecar served has ended it."""
+        if self._open.pop(lease, None) is not None:
+            self._moved.set()
 
     def count(self) -> int:
         """Return how many leases are still open."""
-        for lease in [lease for lease, each in self._open.items() if self._over(each)]:
+        over = [lease for lease, each in self._open.items() if self._over(each)]
+        for lease in over:
             del self._open[lease]
+        self._handed.unwatch(over)
         return len(self._open)
 
     def leases(self) -> list[str]:
@@ -104,9 +116,11 @@ class OpenLeases:
             return  # not known now; asked again later
         if view.state != "leased" or view.late:
             self._open.pop(lease, None)
+            self._handed.unwatch([lease])
         elif lease in self._open:
             self._open[lease] = self._open.pop(lease)  # to the end: the others are looked up first
 
     def close(self) -> None:
-        """Stop listening for lease events."""
+        """Stop listening for lease events and settles."""
+        self._handed.unwatch(self._open)
         self._context.lease_events.forget(self._name, self._moved)

@@ -6,6 +6,7 @@ Nothing of this exists when traces are off. docs/operate/traces.md explains the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from ackd.core.ids import LedgerKey
@@ -17,10 +18,12 @@ from ackd.core.record.settles import OF_OUTCOME, OF_VERB, Due
 from ackd.core.record.transitions import Outcome
 from ackd.engine.base.live import Live
 from ackd.engine.base.subscription_state import SubscriptionState
+from ackd.engine.base.tasks import Tasks
 from ackd.engine.partition.copy_headers import RetryCopy
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.tracing.partition_spans import PartitionSpans
 from ackd.engine.tracing.untraced import Untraced
+from ackd.errors import BrokerError
 from ackd.ports import Clock
 from ackd.telemetry.caller import CALLER
 from ackd.telemetry.spans import MASK_56, MessageSpans, SpanEvent, SpanPlace, number, text, truth
@@ -33,6 +36,8 @@ HOLDERS_MAX = 1_000
 LIVES_MAX = 10_000
 UNPLACED_MAX = 1_000
 UNPLACED_MS = 60_000
+ASK_MS = 2_000
+"""The broker is asked for topics that are not known here no sooner again."""
 
 
 class _Unplaced(NamedTuple):
@@ -71,6 +76,8 @@ class SubscriptionSpans(Untraced):
         self._lives: dict[tuple[bytes, int, int], MessageSpans] = {}
         self._holders: dict[str, str] = {}
         self._unplaced: list[_Unplaced] = []
+        self._ask_again_ms = 0
+        self._tasks = Tasks(f"spans.{state.name}")
         traces.collect(self, self._place_again)
 
     # --- what is told of owned partitions
@@ -236,8 +243,21 @@ class SubscriptionSpans(Untraced):
                 self.traces.expect(event, -1)
         elif len(self._unplaced) < UNPLACED_MAX and self.now_ms() < settles.until_ms:
             self._unplaced.append(settles)
+            self._ask()
         else:
             self._drop(settles)
+
+    def _ask(self) -> None:
+        """Ask the broker for the topics, now and then: a sidecar that owns nothing has had no other
+        reason to.
+        """
+        if self.now_ms() >= self._ask_again_ms:
+            self._ask_again_ms = self.now_ms() + ASK_MS
+            self._tasks.start(self._learn(), "topics", vital=False, ends=True)
+
+    async def _learn(self) -> None:
+        with suppress(BrokerError):
+            await self._topics.read()
 
     def _place_again(self) -> None:
         unplaced, self._unplaced = self._unplaced, []
@@ -250,6 +270,8 @@ class SubscriptionSpans(Untraced):
 
     def close(self) -> None:
         """Settles whose topic is still unknown count as dropped."""
+        self._ask_again_ms = self.now_ms() + UNPLACED_MS
+        self._tasks.let_end()
         self._place_again()
         for each in self._unplaced:
             self._drop(each)

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from ackd.api.messages import LeaseView
+from ackd.api.messages import LeaseView, SettleItem, SettleResult, SettleVerb, Status
 from ackd.core.record.operations import Settle
 from ackd.core.record.transitions import Verb
+from ackd.engine.delivery.handed_leases import HandedLeases
 from ackd.engine.delivery.open_leases import LOOK_MS, LOOKS_MAX, OpenLeases
 from ackd.engine.partition.partition import Partition
 from ackd.engine.settlement.settle import Settler
@@ -35,8 +36,13 @@ def looks(world: World) -> Looks:
 
 
 @pytest.fixture
-def leases(world: World, looks: Looks) -> OpenLeases:
-    return OpenLeases(NAME, world.context, {NAME: world.partitions}, looks.look)
+def handed() -> HandedLeases:
+    return HandedLeases()
+
+
+@pytest.fixture
+def leases(world: World, looks: Looks, handed: HandedLeases) -> OpenLeases:
+    return OpenLeases(NAME, world.context, {NAME: world.partitions}, looks.look, handed)
 
 
 async def ends(world: World, partition: Partition, verb: Verb, lease: str) -> None:
@@ -117,6 +123,30 @@ async def test_leases_of_a_partition_that_went_away_are_looked_up_once_a_second(
     assert sorted(looks.seen) == sorted(each.lease for each in got)
     await leases.wait(60)
     assert len(looks.seen) == 3
+
+
+async def test_a_settle_that_is_served_here_ends_a_lease_of_another_owner_at_once(
+    world: World, leases: OpenLeases, looks: Looks, handed: HandedLeases
+) -> None:
+    partition = await world.owns(0, [0, 1])
+    got = await world.leases(partition, 2)
+    leases.add(got)
+    await leases.wait(60)  # the grant was such an event
+    world.partitions.remove(partition)
+    began_ms = world.clock.monotonic_ms()
+    items = [SettleItem(got[0].lease, SettleVerb.ACK), SettleItem(got[1].lease, SettleVerb.EXTEND)]
+    results = [SettleResult(Status.ACKED)]
+    results += [SettleResult(Status.EXTENDED)]
+    async with asyncio.TaskGroup() as group:
+        group.create_task(leases.wait(60))
+        await asyncio.sleep(0.2)
+        handed.settled(items, results)
+    assert world.clock.monotonic_ms() - began_ms == 200
+    assert leases.leases() == [got[1].lease]
+    assert got[0].lease not in looks.seen
+    assert list(handed.watched) == [got[1].lease]
+    leases.close()
+    assert not handed.watched
 
 
 async def test_i7_without_an_answer_a_lease_stays_open(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,7 @@ from ackd.engine.base.live import Live
 from ackd.engine.partition.copy_headers import RetryCopy
 from ackd.engine.partition.partition import Partition
 from ackd.engine.tracing import subscription_spans
-from ackd.engine.tracing.subscription_spans import HOLDERS_MAX, UNPLACED_MS
+from ackd.engine.tracing.subscription_spans import ASK_MS, HOLDERS_MAX, UNPLACED_MS
 from ackd.ports import TopicInfo
 from ackd.telemetry.caller import calling
 from ackd.telemetry.spans import SpanEvent
@@ -134,6 +135,30 @@ async def test_a_settle_waits_until_its_topic_is_known(world: World, stage: Else
     assert stage.balanced()
 
 
+async def test_the_broker_is_asked_for_a_topic_that_is_not_known(
+    world: World, stage: Elsewhere
+) -> None:
+    """A sidecar that owns nothing has had no other reason to ask. While the broker is away it asks
+    no more often than every two seconds.
+    """
+    await stage.begin(2)
+    known, world.topics.known = world.topics.known, {}
+    world.consumer.known, world.consumer.away = list(known.values()), True
+    await stage.serves(stage.settle(Verb.ACK, 0))
+    await asyncio.sleep(0)
+    world.consumer.away = False
+    assert stage.seen() == []
+    world.clock.pass_ms(ASK_MS - 1)
+    assert stage.seen() == []
+    await asyncio.sleep(0)
+    assert stage.seen() == []
+    world.clock.pass_ms(1)
+    assert stage.seen() == []
+    await asyncio.sleep(0)
+    assert [each["ackd.event"] for each in stage.seen()] == ["ack"]
+    assert stage.balanced()
+
+
 async def test_a_settle_whose_topic_stays_unknown_counts_as_dropped(
     world: World, stage: Elsewhere
 ) -> None:
@@ -155,7 +180,7 @@ async def test_i8_only_so_many_wait(
 ) -> None:
     monkeypatch.setattr(subscription_spans, "UNPLACED_MAX", 1)
     await stage.begin(2)
-    world.topics.known = {}
+    world.topics.known, world.consumer.away = {}, True
     await stage.serves(stage.settle(Verb.ACK, 0))
     await stage.serves(stage.settle(Verb.ACK, 1))
     assert stage.dropped(SpanEvent.ACK) == 1
