@@ -8,7 +8,7 @@ from ackd.config.fields import FieldKind, Spec, specs
 from ackd.config.schema import Settings
 from tests.support.paths import REPO
 
-USERS = ("engine", "http", "store", "cli", "telemetry", "push", "peer")
+USERS = ("engine", "http", "store", "cli", "telemetry", "push", "peer", "sqs")
 
 
 def _every(known: tuple[Spec, ...], path: str) -> list[str]:
