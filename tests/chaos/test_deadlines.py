@@ -26,7 +26,7 @@ ENDING = 10_000
 SOON_MS = 15_000
 SPREAD_MS = 20_000
 LONG_MS = 600_000
-LATE_P99_MS = limit(100, busy=1_000)
+LATE_P99_MS = limit(100, busy=3_000)
 FIRST = 16
 """RocketMQ looks at so many of a queue."""
 Figure = Callable[[str, float], None]
