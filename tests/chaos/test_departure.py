@@ -12,10 +12,6 @@ from ackd_torture.parts import LocalQueue, Sidecar
 from tests.chaos.judged import told
 from tests.chaos.working import working
 from tests.chaos.world import Http, KafkaAt, ready, world
-from tests.support.pulsar import Pulsar
-from tests.support.pulsar.part import PulsarAt
-from tests.support.rocketmq import RocketMQ
-from tests.support.rocketmq.part import RocketMQAt
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -39,20 +35,6 @@ def test_nobody_waits_for_the_open_lease_of_one_that_stops_on_kafka(
 
 def test_nobody_waits_for_the_open_lease_of_one_that_stops(folder: Path) -> None:
     _one_of_three_stops(LocalQueue(folder), folder)
-
-
-@pytest.mark.pulsar
-def test_nobody_waits_for_the_open_lease_of_one_that_stops_on_pulsar(
-    pulsar: Pulsar, folder: Path
-) -> None:
-    _one_of_three_stops(PulsarAt(pulsar), folder)
-
-
-@pytest.mark.rocketmq
-def test_nobody_waits_for_the_open_lease_of_one_that_stops_on_rocketmq(
-    rocketmq: RocketMQ, folder: Path
-) -> None:
-    _one_of_three_stops(RocketMQAt(rocketmq), folder)
 
 
 def _owned(sidecars: list[Sidecar]) -> list[set[str]]:

@@ -1,20 +1,19 @@
 """One subscription's way out: its partitions go to the other sidecars at once.
 
-They take them over as soon as they hear of it, and until then this sidecar grants, so nobody waits.
-What its own application holds is settled as before, because any sidecar settles any lease; and its
-receives wait at the new owners, over links.
+They take them over as soon as they hear of it, so nobody waits for this sidecar. What its own
+application holds is settled as before, because any sidecar settles any lease; and its receives wait
+at the new owners, over links.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.cluster.members import read_note
-from ackd.engine.cluster.membership import POLL_MS, Membership
+from ackd.engine.cluster.membership import Membership
 from ackd.engine.delivery.deadline_timers import DeadlineTimers
 from ackd.engine.delivery.waits_elsewhere import WaitsElsewhere
 from ackd.engine.ownership.commit import Committer
@@ -23,9 +22,6 @@ from ackd.engine.ownership.ownership import Ownership
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
 from ackd.engine.peers.sharing import PeerSharing
-
-TAKEN_MS = 1_200
-"""Others take within a heartbeat or two. What nobody has taken by then is let go all the same."""
 
 
 class LastReport:
@@ -86,8 +82,8 @@ class Departure:
             if self.gone or not self._state.health.joined or not self._somebody_stays():
                 return
             self.gone = True
+            self._elsewhere.grant_nothing()
             self._membership.leave(left=False)
-            self._state.signals.beat()
             await self._hand_over(self._partitions.all())
             self._tasks.start(self._leave(), "group", vital=False, ends=True)
 
@@ -101,27 +97,18 @@ class Departure:
             self._left.set()
 
     async def _hand_over(self, partitions: Sequence[Partition]) -> None:
-        """Grant until others have taken the partitions, then let go of the rest as of what an
-        operator takes away (R34): the receives that asked for grants get them.
+        """Let go as after a revocation by the group (R34), when the grants that are under way have
+        been answered: the receives that asked for them get them.
         """
         try:
             await self._handing.give_up(self._partitions.assigned, partitions, self._last_write)
         finally:
-            self._elsewhere.grant_nothing()
             if self._sharing is not None:
                 self._sharing.decline()
 
     async def _last_write(self, partitions: Sequence[Partition]) -> None:
-        await asyncio.gather(self._report.write(partitions), self._until_taken(partitions))
-        self._elsewhere.grant_nothing()
-        await asyncio.gather(*(each.flush() for each in partitions if not each.closed))
-
-    async def _until_taken(self, partitions: Sequence[Partition]) -> None:
-        """Wait until each has another owner, whose term has fenced this one; a bounded time."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(TAKEN_MS / 1000):
-                while not all(each.closed for each in partitions):  # noqa: ASYNC110 - of many
-                    await asyncio.sleep(POLL_MS / 1000)
+        await asyncio.gather(*(each.flush() for each in partitions))
+        await self._report.write(partitions)
 
     async def stop(self) -> None:
         """Wait until the broker's group was left: a consumer takes a bounded time for that."""

@@ -257,7 +257,7 @@ class Subscription:
                 self.topics,
                 self.membership,
                 self.ownership.assign,
-                self.events.release,
+                self.events.revoked,
             )
             self.events.connect(flow)
 

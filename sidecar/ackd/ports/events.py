@@ -45,10 +45,9 @@ class Assigned:
 @dataclass(slots=True)
 class Revoked:
     """The group takes these partitions away in good order. The engine calls `done()` once it has
-    written their progress.
+    handed over their progress.
 
-    The adapter waits at most 2 s for `done()` (rule R34). The engine may go on fetching them until
-    their next owner has raised the ownership term.
+    The adapter waits at most 2 s for `done()` (rule R34).
     """
 
     partitions: tuple[TopicPartition, ...]

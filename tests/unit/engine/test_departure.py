@@ -9,13 +9,12 @@ import pytest
 
 from ackd.core.ids import TopicPartition
 from ackd.engine.cluster.members import MemberNote, write_note
-from ackd.engine.cluster.membership import POLL_MS
 from ackd.engine.delivery.deadline_timers import DeadlineTimers
 from ackd.engine.delivery.rate_limit import RateLimit
 from ackd.engine.delivery.waiters import WaiterQueue
 from ackd.engine.delivery.waits_elsewhere import WaitsElsewhere
 from ackd.engine.delivery.window_pressure import WindowPressure
-from ackd.engine.departure import TAKEN_MS, Departure, LastReport
+from ackd.engine.departure import Departure, LastReport
 from ackd.engine.ownership.commit import Committer
 from ackd.engine.ownership.hand_over import HANDOVER_MS
 from ackd.engine.partition.partition import Partition
@@ -56,12 +55,11 @@ class Scene:
             claims,
         )
         self.committer = Committer(state, context, partitions, lambda *_: None)
-        self.ownership = ownership_of(world, self._commit_first, on_dropped=(self.dropped.append,))
         self.departure = Departure(
             state,
             partitions,
             self.elsewhere,
-            self.ownership,
+            ownership_of(world, self._commit_first, on_dropped=(self.dropped.append,)),
             world.membership,
             None,
             LastReport(self.timers, self.committer, traced=False),
@@ -111,24 +109,6 @@ async def test_all_partitions_go_and_the_others_hear_of_it(scene: Scene) -> None
     assert beat
     assert scene.elsewhere.only
     assert scene.departure.gone
-
-
-async def test_it_grants_until_another_sidecar_has_taken_its_partition(scene: Scene) -> None:
-    """The other one raises the term, and with the next write this one hears of it."""
-    partition = await scene.owns(range(3))
-    scene.others(MemberNote())
-    leaving = asyncio.get_running_loop().create_task(scene.departure.leave())
-    await asyncio.sleep(TAKEN_MS / 2000)
-    note = scene.world.membership.note
-    assert (note.leaving, note.handed) == (True, [])
-    assert (scene.world.partitions.all(), scene.elsewhere.only) == ([partition], False)
-    scene.ownership.drop(partition)  # as when it is fenced
-    began_ms = scene.world.clock.monotonic_ms()
-    await leaving
-    assert scene.world.clock.monotonic_ms() - began_ms <= 2 * POLL_MS
-    assert scene.world.membership.note.handed == []
-    assert scene.dropped == [partition]
-    assert scene.elsewhere.only
 
 
 async def test_progress_is_committed_before_a_partition_goes(scene: Scene) -> None:

@@ -47,9 +47,8 @@ class MemberNote(msgspec.Struct, omit_defaults=True):
     `run`: the server run to which it has replayed (R10); `left`: it has stopped cleanly, and others
     may take at once what it owned. `handed`: records that it gave away and that no sidecar owns
     yet; `leaving`: it gives everything away and takes nothing any more, so others may take these at
-    once, and what it owns. `leased`: messages that it has under lease. `halted`: it has let go of
-    everything for this operation. `peer`: where others reach it; `ready`: messages that it could
-    grant now.
+    once. `leased`: messages that it has under lease. `halted`: it has let go of everything
+    for this operation. `peer`: where others reach it; `ready`: messages that it could grant now.
     """
 
     version: str = ""
@@ -165,7 +164,6 @@ class View:
     def _sort(self, members: Iterable[Member], beating_ms: int) -> None:
         self.alive, self.dead, self.state = [], [], object()
         self._handed_here = {}
-        taken: set[str] = set()
         for member in members:
             silent = member.silent_ms >= SILENT_MS and beating_ms >= SILENT_MS
             note = read_note(member.note)
@@ -177,10 +175,7 @@ class View:
             else:
                 self.alive.append(member)
                 self._handed_here.update(dict.fromkeys(note.handed, note.leaving))
-                given = member.owned if note.leaving else ()
-                self._handed_here.update(dict.fromkeys(given, True))
-                taken.update(() if note.leaving else member.owned)
-        self._taken = taken
+        self._taken = {text for member in self.alive for text in member.owned}
 
     def _note_handed(self, now_ms: int, texts: set[str]) -> None:
         """Note since when (store's clock) each handed-over record is without an owner."""
@@ -189,7 +184,7 @@ class View:
         self.now_ms = now_ms
 
     def taken(self) -> set[str]:
-        """Return the records that living sidecars own and keep. Not to be changed."""
+        """Return the records that living sidecars own. Not to be changed."""
         return self._taken
 
     def orphans(self) -> list[str]:

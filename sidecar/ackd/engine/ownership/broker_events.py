@@ -109,7 +109,7 @@ class BrokerEvents:
                 for tp in partitions:
                     self._ownership.assign(tp)
             case Revoked():
-                await self._revoked(event)
+                await self.revoked(event)
             case Lost(partitions):
                 self._forget(partitions)
             case TopicReplaced(topic, topic_id):
@@ -165,25 +165,14 @@ class BrokerEvents:
         for tp in partitions:
             self._partitions.unassign(tp)
 
-    async def _revoked(self, event: Revoked) -> None:
-        """Write the progress within a time bound; the next owner takes what is owned here (R34)."""
-        try:
-            gone = self._owned_of(event)
-            await self._handing.give_back(event.partitions, gone, self._hand_over)
-        finally:
-            event.done()
-
-    async def release(self, event: Revoked) -> None:
+    async def revoked(self, event: Revoked) -> None:
         """Write the progress and let go, within a time bound (R34)."""
+        owned = self._partitions.owned
+        gone = [owned[tp] for tp in event.partitions if tp in owned]
         try:
-            gone = self._owned_of(event)
             await self._handing.give_up(event.partitions, gone, self._hand_over)
         finally:
             event.done()
-
-    def _owned_of(self, event: Revoked) -> list[Partition]:
-        owned = self._partitions.owned
-        return [owned[tp] for tp in event.partitions if tp in owned]
 
     async def _out_of_range(self, event: OutOfRange) -> None:
         partition = self._partitions.owned.get(event.partition)

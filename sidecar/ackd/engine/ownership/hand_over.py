@@ -20,8 +20,8 @@ HANDOVER_MS = 2_000
 
 
 class PartitionHandOver:
-    """Writes the progress of partitions within a time bound, before they get another owner. Without
-    the last writes it is safe too, because the store has the progress.
+    """Writes the progress of partitions, within a time bound, and lets them go. Without the last
+    writes it is safe too, because the store has the progress.
     """
 
     def __init__(
@@ -44,34 +44,6 @@ class PartitionHandOver:
     ) -> None:
         """Let `owned` go, and what of `assigned` is assigned after `write` has ended."""
         try:
-            await self._within_bound(owned, write)
-        finally:
-            self._unassign(assigned)
-            left = [each for each in owned if not each.closed]
-            for partition in left:
-                self._ownership.drop(partition)
-            self._membership.handed_over([each.key.text() for each in left])
-
-    async def give_back(
-        self,
-        assigned: Iterable[TopicPartition],
-        owned: Sequence[Partition],
-        write: Callable[[Sequence[Partition]], Awaitable[None]],
-    ) -> None:
-        """The group takes `assigned` away. Those of them that are `owned` are granted here until
-        their next owner raises the term: a group may take seconds to tell that one.
-        """
-        try:
-            await self._within_bound(owned, write)
-        finally:
-            self._unassign(assigned)
-
-    async def _within_bound(
-        self,
-        owned: Sequence[Partition],
-        write: Callable[[Sequence[Partition]], Awaitable[None]],
-    ) -> None:
-        try:
             async with asyncio.timeout(HANDOVER_MS / 1000):
                 await write(owned)
         except (AckdError, TimeoutError) as error:
@@ -80,7 +52,9 @@ class PartitionHandOver:
                 self._state.name,
                 error,
             )
-
-    def _unassign(self, partitions: Iterable[TopicPartition]) -> None:
-        for tp in list(partitions):
-            self._partitions.unassign(tp)
+        finally:
+            for tp in list(assigned):
+                self._partitions.unassign(tp)
+            for partition in owned:
+                self._ownership.drop(partition)
+            self._membership.handed_over([each.key.text() for each in owned])

@@ -38,20 +38,13 @@ from ackd.engine.partition.partition import (
 )
 from ackd.engine.retry.own_topic import RetryTopic
 from ackd.errors import BrokerError, StoreError
-from ackd.ports import Condition, TopicInfo
+from ackd.ports import TopicInfo
 
 LOG = logging.getLogger("ackd.engine")
 
 AGAIN = Backoff.constant(250)
 """A partition stands still meanwhile, so waits do not grow."""
 RETAKE_MS = 2_500
-NOT_YET = "group-was-reset"
-NOT_YET_WORDS = (
-    "waiting for the group: another client has set its position, and a partition starts there once "
-    "the group has assigned it"
-)
-NOT_YET_MS = 1_000
-"""So long nothing had to wait, until nothing is said of it any more; heartbeats try oftener."""
 
 
 Taken = Callable[[Partition, int], None]
@@ -80,7 +73,7 @@ class PartitionParts:
     unordered: bool
 
 
-# tidy: long-class lines=360 attributes=18 -- nine collaborators, and what is under way
+# tidy: long-class attributes=17 -- nine collaborators, and what is under way
 class Ownership:
     """Takes partitions, reads them again, lets them go. The store's term is the right to grant.
 
@@ -112,7 +105,6 @@ class Ownership:
         self._opening: dict[TopicPartition, bool] = {}
         self._retake: dict[TopicPartition, int] = {}
         self._held = False
-        self._not_yet_ms = 0
         # Whether the group had assigned it to this sidecar when, or since, it was put by.
         self._put_by: dict[TopicPartition, bool] = {}
         consumer, own = state.consumer, retry_topic.name
@@ -185,8 +177,6 @@ class Ownership:
     def retry_takes(self) -> None:
         """Take those partitions that `later` postponed and whose time has come."""
         now_ms = self._context.clock.monotonic_ms()
-        if now_ms - self._not_yet_ms >= NOT_YET_MS:
-            self._state.clear(NOT_YET)
         for tp, at_ms in list(self._retake.items()):
             if at_ms <= now_ms:
                 del self._retake[tp]
@@ -214,7 +204,7 @@ class Ownership:
                         return
                     await self._open_once(tp)
                 except NotYetError as error:
-                    self._not_yet(tp, error)
+                    LOG.info("%s: this sidecar can't take the partition yet: %s", tp, error.detail)
                     if tp not in self._partitions.assigned:
                         return  # else the group assigned it meanwhile: try again as its member
                 except (StoreError, BrokerError) as error:
@@ -228,12 +218,6 @@ class Ownership:
             self._put_by[tp] = self._opening[tp]
         finally:
             self._opening.pop(tp, None)
-
-    def _not_yet(self, tp: TopicPartition, error: NotYetError) -> None:
-        """Say that it waits for the group; each heartbeat tries again meanwhile."""
-        self._not_yet_ms = self._context.clock.monotonic_ms()
-        if self._state.report(Condition(NOT_YET, NOT_YET_WORDS, warning=True)):
-            LOG.info("%s: this sidecar can't take the partition yet: %s", tp, error.detail)
 
     def _key(self, tp: TopicPartition, info: TopicInfo) -> LedgerKey:
         return LedgerKey(self._state.cluster, self._state.name, info.topic_id, tp.partition)

@@ -147,20 +147,6 @@ def test_what_a_leaving_sidecar_gives_away_is_taken_at_once_by_one_that_stays() 
     assert not found["me"] & found["staying"]
 
 
-def test_what_a_leaving_sidecar_still_owns_is_taken_at_once_too() -> None:
-    """It grants until it is fenced, so that nobody waits for the heartbeat that tells of it."""
-    note = msgspec.json.encode(MemberNote(leaving=True)).decode()
-    view = View("me", 1)
-    leaving = Member("leaving", 1, 0, "", ("record",), note)
-    view.update(Members(NOW_MS, (leaving, Member("me", 1, 0, "", (), "")), superseded=False))
-    assert view.orphans() == ["record"]
-    assert view.taken() == set()
-    taker = Member("taker", 1, 0, "", ("record",), "")
-    view.update(Members(NOW_MS, (leaving, taker), superseded=False))
-    assert view.orphans() == []
-    assert view.taken() == {"record"}
-
-
 def test_one_that_leaves_is_chosen_only_if_nobody_stays() -> None:
     view = View("me", 1)
     dead = Member("dead", 1, SILENT_MS, "", ("record",), "")

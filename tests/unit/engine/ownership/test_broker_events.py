@@ -181,27 +181,12 @@ async def test_the_group_assigns_and_takes_away(flow: Flow) -> None:
     assert list(flow.world.partitions.assigned) == [two]
 
 
-async def test_what_is_revoked_is_written_first_and_granted_until_another_takes_it(
-    flow: Flow,
-) -> None:
-    """R34: only what is owned; then the broker may give it to another member, in its own time."""
-    await flow.world.owns(0)
-    flow.world.partitions.assigned[TP] = None
-    done = asyncio.Event()
-    await flow.gives(Revoked((TP, TopicPartition(TOPIC, 1)), done))
-    assert done.is_set()
-    assert flow.handing == [[TP]]
-    assert flow.owners.seen == []
-    assert flow.world.partitions.assigned == {}
-    assert list(flow.world.partitions.owned) == [TP]
-    assert flow.world.membership.note.handed == []
-
-
-async def test_what_is_let_go_is_another_ones_at_once(flow: Flow) -> None:
+async def test_what_is_revoked_is_handed_over_first(flow: Flow) -> None:
+    """R34: only what is owned; then the broker may give it to another member."""
     partition = await flow.world.owns(0)
     flow.world.partitions.assigned[TP] = None
     done = asyncio.Event()
-    await flow.loop.release(Revoked((TP,), done))
+    await flow.gives(Revoked((TP, TopicPartition(TOPIC, 1)), done))
     assert done.is_set()
     assert flow.handing == [[TP]]
     assert flow.owners.seen == [("drop", TP)]
@@ -213,7 +198,6 @@ async def test_what_is_let_go_is_another_ones_at_once(flow: Flow) -> None:
 async def test_a_hand_over_that_fails_holds_nobody_up(flow: Flow, *, slow: bool) -> None:
     """R34: two seconds; without the last commit it is safe, as the store has the progress."""
     await flow.world.owns(0)
-    flow.world.partitions.assigned[TP] = None
     if slow:
         flow.hand_over_s = 3_600
     else:
@@ -223,7 +207,7 @@ async def test_a_hand_over_that_fails_holds_nobody_up(flow: Flow, *, slow: bool)
     await asyncio.wait_for(done.wait(), 60)
     passed_ms = flow.world.clock.monotonic_ms() - began_ms
     assert passed_ms <= HANDOVER_MS
-    assert flow.world.partitions.assigned == {}
+    assert flow.owners.seen == [("drop", TP)]
 
 
 async def test_retention_took_messages_that_nobody_had(flow: Flow) -> None:

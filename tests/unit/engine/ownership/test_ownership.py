@@ -15,10 +15,10 @@ from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.record.operations import Gap, ReplayAck, ReplayFinished
 from ackd.core.record.protocol import Open, Snapshot
 from ackd.core.record.transitions import State
-from ackd.engine.ownership.ownership import AGAIN, NOT_YET, NOT_YET_MS, RETAKE_MS
+from ackd.engine.ownership.ownership import AGAIN, RETAKE_MS
 from ackd.engine.partition.partition import Partition
 from ackd.errors import BrokerError, StoreError, StoreUnknownError
-from ackd.ports import Committed, TopicInfo
+from ackd.ports import TopicInfo
 from tests.unit.engine.ownerships import ownership_of
 from tests.unit.engine.world import NAME, TOPIC, TOPIC_ID, World
 
@@ -184,26 +184,6 @@ async def test_an_assignment_ends_the_wait(owning: Owning) -> None:
     owning.ownership.retry_takes()
     await settled()
     assert owning.taken == [partition]
-
-
-async def test_a_partition_of_a_group_that_was_reset_waits_for_it_and_that_is_said_once(
-    owning: Owning, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Heartbeats try again all the time; only the member that has it from the group may go on."""
-    await owning.left_behind()
-    world = owning.world
-    world.consumer.positions[TP] = Committed(40, "")  # not ackd's
-    with caplog.at_level("INFO", "ackd.engine"):
-        for _ in range(3):
-            await owning.ownership.take_orphans([KEY.text()])
-            await settled()
-            owning.ownership.retry_takes()
-    assert owning.owned() is None
-    assert world.state.conditions[NOT_YET].warning
-    assert caplog.text.count("can't take the partition yet") == 1
-    await asyncio.sleep(NOT_YET_MS / 1000)
-    owning.ownership.retry_takes()
-    assert NOT_YET not in world.state.conditions
 
 
 async def test_a_take_is_tried_until_the_store_is_there(owning: Owning) -> None:
