@@ -28,6 +28,7 @@ from ackd.core.record.protocol import (
 )
 from ackd.core.record.transitions import Outcome, State
 from ackd.engine.base.context import Context
+from ackd.engine.base.replay_log import ReplayLog
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.partition.copy_headers import RetryCopy
 from ackd.engine.partition.ordering import OriginRecordRef
@@ -300,7 +301,7 @@ class CopyClaims:
             self._again(asks)
             return
         self._answered(asks, reply, results, texts)
-        self._remember(handle, asks, results)
+        _remember(self._context.replay_log, handle, reply.epoch, asks, results)
 
     async def _texts(
         self, key: LedgerKey, asks: Sequence[_CopyClaim], results: Sequence[OpResult]
@@ -320,22 +321,6 @@ class CopyClaims:
         )
         pairs = zip(claimed, found, strict=True)
         return {ask: texts for ask, texts in pairs if texts is not None}
-
-    def _remember(
-        self, handle: LedgerHandle, asks: Sequence[_CopyClaim], results: Sequence[OpResult]
-    ) -> None:  # fmt: skip
-        """Keep these claims for replay: a rollback may erase a claim, or the whole origin record,
-        and then the sidecar that claimed writes it again (R10).
-        """
-        ops = [
-            RestoreClaimed(
-                claim.offset, claim.generation, claim.rollback_epoch, result.attempt, claim.copy
-            )
-            for ask, claim, result in zip(asks, [ask.claim for ask in asks], results, strict=True)
-            if result.outcome is Outcome.CLAIMED and ask.retry_copy.redriven is None
-        ]
-        if ops:
-            self._context.replay_log.confirmed(handle.key, handle.incarnation, ops)
 
     async def _is_gone(self, key: LedgerKey, asks: Sequence[_CopyClaim]) -> bool:
         """True if no sidecar will ever open this record again. A record of dead letters has no
@@ -452,3 +437,37 @@ def _place(ask: _CopyClaim, result: OpResult) -> list[Op]:
     due_ms = delayed.get(result.state, 0)
     attempt, first_s = result.attempt, result.first_s or retry_copy.first_ms // 1000
     return [copies.place(ask.offset, retry_copy.generation, attempt, due_ms, first_s)]
+
+
+def _remember(
+    replay_log: ReplayLog,
+    handle: LedgerHandle,
+    epoch: int,
+    asks: Sequence[_CopyClaim],
+    results: Sequence[OpResult],
+) -> None:
+    """Keep these claims for replay: a rollback may erase a claim, or the whole origin record,
+    and then the sidecar that claimed writes it again (R10). Likewise an ack of which a claim
+    has learned: its copy is over, so nobody else would take the message out of its key queue.
+    """
+    of_messages = [
+        (ask.claim, result)
+        for ask, result in zip(asks, results, strict=True)
+        if ask.retry_copy.redriven is None
+    ]
+    ops = [
+        RestoreClaimed(
+            claim.offset, claim.generation, claim.rollback_epoch, result.attempt, claim.copy
+        )
+        for claim, result in of_messages
+        if result.outcome is Outcome.CLAIMED
+    ]
+    if ops:
+        replay_log.confirmed(handle.key, handle.incarnation, ops)
+    acked = [
+        (claim.offset, claim.generation)
+        for claim, result in of_messages
+        if result.outcome is Outcome.FINISHED and result.fence
+    ]
+    if acked:
+        replay_log.acked_in_origin(handle.key, handle.incarnation, epoch, acked)

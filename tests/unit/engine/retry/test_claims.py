@@ -11,7 +11,15 @@ import pytest
 from ackd.core.dead_letter_key import dead_key
 from ackd.core.ids import LedgerKey
 from ackd.core.ledger.claims import CLAIM_AGAIN_MS as LEASED_AGAIN_MS
-from ackd.core.record.operations import ClaimOrigin, CloseOrigin, CopyRef, PlaceCopy, RestoreClaimed
+from ackd.core.record.maintenance import epoch_mark
+from ackd.core.record.operations import (
+    ClaimOrigin,
+    CloseOrigin,
+    CopyRef,
+    PlaceCopy,
+    ReplayAck,
+    RestoreClaimed,
+)
 from ackd.core.record.protocol import MessageTexts
 from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.engine.partition.partition import CLAIM_AGAIN_MS
@@ -367,6 +375,24 @@ async def test_r10_a_confirmed_claim_is_kept_for_replay(
     await asyncio.sleep(0.01)
     claimed = [each for each in kept if isinstance(each, RestoreClaimed)]
     assert claimed == [RestoreClaimed(0, one.generation, 1, 1, CopyRef(0, 0))]
+
+
+async def test_r10_an_ack_of_which_a_claim_has_learned_is_kept_for_replay(
+    stage: RetryStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who served it may be dead, and the copy does not come again: a rollback that forgets the ack
+    would leave the message in its key queue for ever.
+    """
+    kept: list[object] = []
+    monkeypatch.setattr(stage.world.context.replay_log, "confirmed", lambda *of: kept.extend(of[2]))
+    one, two = await stage.moves(0), await stage.moves_and_ends(1)
+    await stage.settles(Verb.ACK, one)
+    for at, retry_copy in enumerate((one, two)):
+        stage.arrives(at, retry_copy)
+    await asyncio.sleep(0.01)
+    acked = [each for each in kept if isinstance(each, ReplayAck)]
+    mark = epoch_mark(stage.origin.epoch)
+    assert acked == [ReplayAck(0, one.generation, mark=mark)]
 
 
 async def test_a_copy_of_a_partition_that_was_given_up_is_left_alone(stage: RetryStage) -> None:
