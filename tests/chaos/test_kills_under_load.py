@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 SEED = int(os.environ.get("CHAOS_SEED", "2101"))
-KILLS = int(os.environ.get("CHAOS_KILLS", limit(50, busy=17)))
+KILLS = int(os.environ.get("CHAOS_KILLS", limit(50, busy=8)))
 """For each durability; a run of all tests has time for 51 of all three together."""
 PER_S_MIN = limit(1_000, busy=500)
 AIM_PER_S = 1_800

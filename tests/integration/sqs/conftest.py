@@ -31,12 +31,14 @@ listen = "127.0.0.1:{port}"
 [subscriptions.plain]
 broker = "b"
 topics = ["{stamp}-plain"]
+group = "{stamp}-plain"
 start = "earliest"
 attempts_max = 3
 
 [subscriptions.lined]
 broker = "b"
 topics = ["{stamp}-lined"]
+group = "{stamp}-lined"
 start = "earliest"
 ordering = "key"
 """
