@@ -142,6 +142,10 @@ class Proxy:
             _reset(writer)
             return
         pair = (writer, up_writer)
+        if self._server is None:  # refused while it connected
+            for each in pair:
+                _reset(each)
+            return
         self._pairs.add(pair)
         try:
             async with asyncio.TaskGroup() as group:

@@ -74,6 +74,10 @@ class Proxy:
             writer.transport.abort()
             return
         pair = {writer, up_writer}
+        if self._server is None:  # refused while it connected
+            for each in pair:
+                each.transport.abort()
+            return
         self._open |= pair
         try:
             async with asyncio.TaskGroup() as group:
