@@ -326,7 +326,8 @@ class Explanation:
 @dataclass(slots=True)
 class GroupLag:
     """A row for each partition of the group, and one for each sidecar. `missing`: sidecars that did
-    not answer, and why; rows of theirs have -1 for what is not known.
+    not answer, or whose former partitions nobody owns yet, and why; rows of theirs have -1 for what
+    is not known.
     """
 
     partitions: list[PartitionLag]

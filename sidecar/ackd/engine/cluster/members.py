@@ -40,6 +40,8 @@ RIVAL_GONE_MS = 5_000
 last heartbeat arrived late).
 """
 
+RecordsBySidecar = dict[str, list[str]]
+
 
 class MemberNote(msgspec.Struct, omit_defaults=True):
     """What a sidecar writes about itself. `settings`: hashes of its shared settings (`drift`).
@@ -236,18 +238,28 @@ class View:
         taken = self._taken | set(owned)
         return [m for m in sure if taken.issuperset(left_behind(m)) or m.silent_ms > FORGET_MS]
 
-    def left(self, owned: Iterable[str]) -> dict[str, list[str]]:
+    def left(self, owned: Iterable[str]) -> RecordsBySidecar:
         """Return the records of dead sidecars that nobody has taken yet, by sidecar. `owned`: here.
 
         A process that came back under its name lists what it owns itself.
         """
         taken = self._taken | set(owned)
-        found: dict[str, list[str]] = {}
+        found: RecordsBySidecar = {}
         for member in self.dead:
             rest = [text for text in left_behind(member) if text not in taken]
             if rest:
                 found.setdefault(member.name, []).extend(rest)
         return found
+
+    def given_away(self, handed: Iterable[str], owned: Iterable[str]) -> RecordsBySidecar:
+        """Return the records that living sidecars let go of and nobody has taken yet, by sidecar.
+        `handed`: by this one; `owned`: here.
+        """
+        taken = self._taken | set(owned)
+        given = {each.name: read_note(each.note).handed for each in self.alive}
+        given[self.name] = list(handed)
+        rest = {name: [t for t in texts if t not in taken] for name, texts in given.items()}
+        return {name: texts for name, texts in rest.items() if texts}
 
     def all_halted(self, operation: str) -> bool:
         """Whether no other sidecar grants: each has reported the halt, has stopped, or lost the

@@ -22,6 +22,7 @@ from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.members import (
     UNCONFIRMED_MS,
     MemberNote,
+    RecordsBySidecar,
     View,
     coarse,
     left_behind,
@@ -176,9 +177,11 @@ class Membership:
         """Return dead sidecars that have nothing left to take over."""
         return self.view.forgettable(owned)
 
-    def left(self, owned: Iterable[str]) -> dict[str, list[str]]:
-        """Return the records of dead sidecars that nobody has taken yet, by sidecar."""
-        return self.view.left(owned)
+    def not_taken(self, owned: Collection[str]) -> tuple[RecordsBySidecar, RecordsBySidecar]:
+        """Return (records of dead sidecars, records that living ones let go of) that nobody has
+        taken yet, by sidecar.
+        """
+        return self.view.left(owned), self.view.given_away(self.note.handed, owned)
 
     def describe(self, owned: Collection[str], leased: int, ready: int) -> None:
         """Update the note: messages under lease and ready, and the records that were given away and

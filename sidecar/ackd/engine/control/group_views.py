@@ -39,6 +39,9 @@ LAG, IN_FLIGHT, EXPLAIN = "lag", "in-flight", "explain"
 MESSAGES, MESSAGE = "messages", "message"
 """The kinds of questions."""
 NOT_TAKEN = "it is gone, and no sidecar has taken over its partitions yet"
+GIVEN_AWAY = "it gave partitions away that no sidecar has taken yet: "
+NAMED_MAX = 10
+"""So many partitions are named in one sentence."""
 NO_LINKS = "links between sidecars are off (`peers.on`)"
 _ENCODER = msgspec.msgpack.Encoder()
 _Answer = TypeVar("_Answer")
@@ -157,18 +160,27 @@ class GroupViews:
         names = [each.name for each in self._membership.alive if each.owned] if others else []
         return await self._ask_these(names, kind, body, answer, others=others)
 
-    def _left(self) -> Iterable[str]:
-        """Sidecars that have died, or left, and of whose partitions nobody can tell anything."""
-        return self._membership.left(self._lag.owned())
+    async def _not_taken(self) -> dict[str, str]:
+        """Sidecars that had partitions of which nobody can tell anything now: they have died, or
+        gave them away.
+        """
+        gone, given = self._membership.not_taken(self._lag.owned())
+        missing: dict[str, str] = {}
+        for name, texts in given.items():
+            names = await self._lag.names(texts)
+            if names:
+                more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+                missing[name] = f"{GIVEN_AWAY}{', '.join(names[:NAMED_MAX])}{more}"
+        return missing | dict.fromkeys(gone, NOT_TAKEN)
 
     async def _ask_these(
         self, names: Sequence[str], kind: str, body: bytes, answer: type[_Answer], *, others: bool
     ) -> tuple[dict[str, _Answer], dict[str, str]]:
-        left = dict.fromkeys(self._left() if others else (), NOT_TAKEN)
+        not_taken = await self._not_taken() if others else {}
         if self._questions is None or not names:
-            return {}, left | dict.fromkeys(names, NO_LINKS)
+            return {}, not_taken | dict.fromkeys(names, NO_LINKS)
         replies, missing = await self._questions.ask_all(names, kind, body, ASK_MS)
-        missing = left | missing
+        missing = not_taken | missing
         answers: dict[str, _Answer] = {}
         for name, reply in replies.items():
             try:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 
 from ackd.api.messages import MessagesServed, PartitionLag
+from ackd.core.ids import TopicPartition
 from ackd.core.ledger.entry import EntryStatus
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
@@ -85,18 +88,28 @@ class Lag:
             return None
         return max(self._context.clock.wall_ms() - entry.body.timestamp_ms, 0)
 
+    async def names(self, texts: Sequence[str]) -> list[str]:
+        """Name the partitions of these records; those whose topic is gone have no name."""
+        places = [text.rsplit(":", 2)[1:] for text in texts]
+        names = await self._names({topic_hex for topic_hex, _ in places})
+        tps = [TopicPartition(names[each], int(n)) for each, n in places if each in names]
+        return [str(tp) for tp in sorted(tps)]
+
+    async def _names(self, topics: AbstractSet[str]) -> dict[str, str]:
+        """The names of topics by their identities in hex; of these too, if the broker has them."""
+        if topics - self._topics.names().keys():
+            # Made after this sidecar began, as a retry topic of which it owns nothing.
+            with suppress(BrokerError):
+                await self._topics.read()
+        return self._topics.names()
+
     async def _others(self) -> list[PartitionLag]:
         owned = [
             (member.name, *text.rsplit(":", 2)[1:])
             for member in self._membership.alive
             for text in member.owned
         ]
-        names = self._topics.names()
-        if any(topic_hex not in names for _, topic_hex, _ in owned):
-            # Made after this sidecar began, as a retry topic of which it owns nothing.
-            with suppress(BrokerError):
-                await self._topics.read()
-            names = self._topics.names()
+        names = await self._names({topic_hex for _, topic_hex, _ in owned})
         copies = retry_topic(self._state.broker, self._state.name, self._state.settings).name
         found = []
         for name, topic_hex, number in owned:

@@ -22,10 +22,12 @@ from ackd.engine.cluster.members import SILENT_MS, MemberNote, write_note
 from ackd.engine.control.group_views import (
     ASKED_MAX,
     EXPLAIN,
+    GIVEN_AWAY,
     IN_FLIGHT,
     LAG,
     MESSAGE,
     MESSAGES,
+    NAMED_MAX,
     NO_LINKS,
     NOT_TAKEN,
     GroupViews,
@@ -213,6 +215,41 @@ async def test_between_a_death_and_its_takeover_the_dead_one_is_named(
     taken = replace(alive, owned=owned)
     world.membership.view.update(Members(0, (gone, taken), superseded=False))
     assert (await shown.explain()).missing == {}
+
+
+async def test_who_gave_partitions_away_is_named_with_them_until_all_are_taken(
+    world: World, others: Others
+) -> None:
+    """The group took them, or the sidecar leaves: they are in no answer, and all who could answer
+    do. Those of a topic that is gone nobody will ever take.
+    """
+    partition = await world.owns(0, range(2))
+    await world.topics.read()
+    record = partition.key.text().rpartition(":")[0]
+    others.replies[EXPLAIN] = packed(Explanation(NAME, []))
+    others.replies[LAG] = packed(LagAnswer([], MessagesServed()))
+    others.replies |= dict.fromkeys((IN_FLIGHT, MESSAGES, MESSAGE), packed([]))
+    shown, me = views(world, others), world.context.identity
+    theirs = [f"{record}:{number}" for number in (3, 2, 0)] + ["c:work:00:7"]
+    note = write_note(MemberNote(handed=theirs))
+    alive = Member("pod-2", 1, 0, "run-1", ("c:work:00:2",), note)
+    world.membership.view.update(Members(0, (alive,), superseded=False))
+    world.membership.handed_over([f"{record}:1"])
+    own, two = f"{GIVEN_AWAY}{TOPIC}/1", f"{GIVEN_AWAY}{TOPIC}/2, {TOPIC}/3"
+    assert (await shown.explain()).missing == {"pod-2": two, me: own}
+    assert (await shown.lag()).missing == {"pod-2": two, me: own}
+    assert (await shown.in_flight(0, 9)).missing["pod-2"] == two
+    assert (await shown.messages(frozenset(STATES), None, 9)).missing["pod-2"] == two
+    assert (await shown.message(f"{TOPIC}/0/0")).missing["pod-2"] == two
+    assert (await shown.explain(others=False)).missing == {}
+    taken = Member("pod-3", 1, 0, "run-1", (f"{record}:1", f"{record}:2"), "")
+    world.membership.view.update(Members(0, (alive, taken), superseded=False))
+    assert (await shown.explain()).missing["pod-2"] == f"{GIVEN_AWAY}{TOPIC}/3"
+    assert me not in (await shown.explain()).missing
+    many = [f"{record}:{number}" for number in range(1, NAMED_MAX + 4)]
+    rest = replace(alive, note=write_note(MemberNote(handed=many)))
+    world.membership.view.update(Members(0, (rest,), superseded=False))
+    assert (await shown.lag()).missing["pod-2"].endswith(f"{TOPIC}/{NAMED_MAX} and 3 more")
 
 
 async def test_what_others_ask_is_answered_as_this_sidecar_sees_it(
