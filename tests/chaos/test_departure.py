@@ -1,8 +1,10 @@
-"""SIGTERM of the sidecar that owns the only partition, while its application has a lease open: the
-others have the partition at once, and the application is served on until it has settled.
+"""The sidecar that owns the only partition stops in order, while its application has a lease open:
+the others have the partition at once, and the application is served on until it has settled. Or it
+freezes: the others take the partition over, and nothing goes wrong when it wakes.
 """
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,10 @@ from tests.support.wait import wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 GAP_S = 1.0
+TAKEOVER_S = 3.0
+FROZEN_S = 5.0
+"""Longer than the others wait for it, and shorter than the session of the broker's group."""
+THAWED_S = 3.0
 OWNED = "ackd_watermark_offset{"
 STEADY_S = 3.0
 HELD_S = 4.0
@@ -60,12 +66,53 @@ def _settled_owner(sidecars: list[Sidecar], topic: str) -> Sidecar:
         return time.monotonic() - since > STEADY_S
 
     wait_until(settled, "no partition changes hands")
-    [owner] = [
-        each
-        for each, owned in zip(sidecars, before, strict=True)
-        if any(f'topic="{topic}"' in of for of in owned)
-    ]
+    [owner] = [each for each in sidecars if _owns(each, topic)]
     return owner
+
+
+def _owns(sidecar: Sidecar, topic: str) -> bool:
+    """Whether it has the topic's partition."""
+    [owned] = _owned([sidecar])
+    return any(f'topic="{topic}"' in of for of in owned)
+
+
+@pytest.mark.kafka
+def test_receives_beside_the_others_are_served_while_the_owner_is_frozen(
+    at_kafka: KafkaAt, folder: Path, figure: Callable[[str, float], None]
+) -> None:
+    """SIGSTOP, and default settings. They wait at the owner, over links that stay open. When it
+    wakes it believes to be the owner, and has answers to give of before (I2, I3).
+    """
+    with world(at_kafka, folder) as deployment:
+        sidecars = [deployment.sidecar(f"s{each}") for each in (1, 2, 3)]
+        with working(sidecars, deployment.topic) as before:
+            wait_until(lambda: len({who for _, who, _ in before.came}) == 3, "all get messages")
+            frozen = _settled_owner(sidecars, deployment.topic)
+        others = [each for each in sidecars if each is not frozen]
+        # The publisher turns to the first, so its messages go on coming.
+        with working([*others, frozen], deployment.topic) as work:
+            wait_until(lambda: len({who for _, who, _ in work.came}) == 3, "all get messages")
+            frozen.freeze()
+            began = time.monotonic()
+            time.sleep(FROZEN_S)
+            new_owners = [each for each in others if _owns(each, deployment.topic)]
+            frozen.thaw()
+            thawed = time.monotonic()
+            time.sleep(THAWED_S)
+            ended = time.monotonic()
+        assert len(new_owners) == 1, "it was taken over while the owner was frozen"
+        for each in others:
+            gap_s, starved_s = work.gap_s(began, ended, each.name)
+            print(f"{each.name}: gap {gap_s:.3f} s, of it starved {starved_s:.3f} s")  # noqa: T201
+            figure("frozen owner, longest gap beside another s", round(gap_s - starved_s, 2))
+            assert gap_s - starved_s <= TAKEOVER_S
+            assert set(work.beside(each.name, began, ended)) == {200}
+        assert [at for at, who, _ in work.came if who == frozen.name and at > thawed]
+        assert set(work.settled) == {"acked"}
+        left = Http(others[0]).quiet(1.0)
+        came = [each for _, _, each in [*before.came, *work.came]] + [each["id"] for each in left]
+        assert len(came) == len(set(came)), "nothing came twice"
+        assert len(came) >= before.published + work.published, "nothing is missing"
 
 
 def _one_of_three_stops(broker: BrokerPart, folder: Path) -> None:

@@ -43,11 +43,12 @@ class Starved:
 @dataclass
 class Work:
     """What happened. `came`: when each message was delivered, and beside which sidecar;
-    `statuses`: of the receives beside each.
+    `statuses`: of the receives beside each; `published`: messages that are surely in the topic.
     """
 
     came: list[tuple[float, str, str]] = field(default_factory=list)
     settled: list[str] = field(default_factory=list)
+    published: int = 0
     statuses: list[tuple[float, str, int]] = field(default_factory=list)
     starved: Starved = field(default_factory=Starved)
     _over: threading.Event = field(default_factory=threading.Event)
@@ -77,16 +78,19 @@ class Work:
             due, number = due + PUBLISH_S, number + 1
             for client in clients:
                 if client.post(path, {"n": number})[0] == 201:
+                    self.published += 1
                     break
             time.sleep(max(due - time.monotonic(), 0))
         for client in clients:
             client.close()
 
-    def gap_s(self, begin_s: float, end_s: float) -> tuple[float, float]:
-        """The longest time without a delivery in this interval, and how much of it this process
-        starved.
+    def gap_s(self, begin_s: float, end_s: float, name: str = "") -> tuple[float, float]:
+        """The longest time without a delivery in this interval (beside one sidecar), and how much
+        of it this process starved.
         """
-        times = sorted(at for at, _, _ in self.came if begin_s <= at <= end_s)
+        times = sorted(
+            at for at, who, _ in self.came if begin_s <= at <= end_s and name in ("", who)
+        )
         marks = [begin_s, *times, end_s]
         gap, begin = max((b - a, a) for a, b in itertools.pairwise(marks))
         return gap, self.starved.within(begin, begin + gap)
