@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Literal, TypeVar
 
 from ackd_torture.ports import free_port, give_back
+from ackd_torture.serving import Serving
 
 Direction = Literal["up", "down", "both"]
 T = TypeVar("T")
@@ -35,7 +36,7 @@ class Proxy:
         self._own_port = port is None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"proxy-{self.port}")
-        self._server: asyncio.Server | None = None
+        self._server = Serving(self._serve)
         self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
         self._flow = {"up": asyncio.Event(), "down": asyncio.Event()}
         self._delay_ms = 0
@@ -107,21 +108,15 @@ class Proxy:
 
     async def _open(self) -> None:
         await self._set_flow("both", moving=True)
-        if self._server is None:
-            self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        if not self._server.listens:
+            self._server.listen(self.port)
 
     async def _close(self) -> None:
         await self._refuse()
-        me = asyncio.current_task()
-        tasks = [task for task in asyncio.all_tasks() if task is not me]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._server.stop()
 
     async def _refuse(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self._server.refuse()
         await self._reset_all()
 
     async def _reset_all(self) -> None:
@@ -138,11 +133,11 @@ class Proxy:
         self._accepted += 1
         try:
             up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             _reset(writer)
             return
         pair = (writer, up_writer)
-        if self._server is None:  # refused while it connected
+        if not self._server.listens:  # refused while it connected
             for each in pair:
                 _reset(each)
             return

@@ -66,14 +66,21 @@ class Arrivals:
         """Stop listening, and close connections whose handshake is not over."""
         if self._tasks is not None:
             await self._tasks.stop()
+        # A task that was cancelled before it began has closed nothing.
+        for wire in self._strangers:
+            wire.close()
+        self._strangers.clear()
         if self._socket is not None:
             self._socket.close()
 
     async def _accept(self, listening: socket.socket, tasks: Tasks) -> None:
-        loop = asyncio.get_running_loop()
         while True:
+            await _readable(listening)
             try:
-                wire, where = await loop.sock_accept(listening)
+                wire, where = listening.accept()
+                wire.setblocking(False)
+            except (BlockingIOError, ConnectionAbortedError):  # it has hung up since
+                continue
             except OSError as error:
                 LOG.warning("no connection of a sidecar can be accepted: %s", error)
                 await asyncio.sleep(PAUSE_S)
@@ -136,6 +143,17 @@ class Arrivals:
     def _refuse(self, where: str, error: NoLinkError) -> None:
         self._metrics.peer_handshakes_refused.at(error.reason).inc()
         LOG.warning("a connection from %s was refused: %s", where, error)
+
+
+async def _readable(listening: socket.socket) -> None:
+    """Wait for a connection without taking it: a cancelled `loop.sock_accept` can lose one."""
+    loop = asyncio.get_running_loop()
+    come = asyncio.Event()
+    loop.add_reader(listening, come.set)
+    try:
+        await come.wait()
+    finally:
+        loop.remove_reader(listening)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -7,8 +7,9 @@ import contextlib
 import socket
 import struct
 
+from ackd_torture.serving import Serving
+
 CHUNK_BYTES = 64 * 1024
-STOP_S = 5.0
 RESET = struct.pack("ii", 1, 0)
 
 
@@ -20,23 +21,20 @@ class Proxy:
         self.target = target
         self.port = 0
         self.bytes_down = 0
-        self._server: asyncio.Server | None = None
+        self._server = Serving(self._serve)
         self._open: set[asyncio.StreamWriter] = set()
-        self._serving: set[asyncio.Task[None]] = set()
         self._moving = asyncio.Event()
 
     async def start(self) -> None:
         """Listen; the port is chosen once and kept."""
         self._moving.set()
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.port = self._server.listen(self.port)
 
     async def stop(self) -> None:
         """Reset everything and stop listening; returns when nothing moves any more."""
         self.refuse()
         self._moving.set()
-        if self._serving:
-            await asyncio.wait(self._serving, timeout=STOP_S)
+        await self._server.stop()
 
     def cut(self) -> None:
         """Reset every connection; new ones are served."""
@@ -49,9 +47,7 @@ class Proxy:
 
     def refuse(self) -> None:
         """Reset every connection and refuse new ones."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self._server.refuse()
         self.cut()
 
     def hold(self) -> None:
@@ -60,26 +56,17 @@ class Proxy:
 
     async def heal(self) -> None:
         self._moving.set()
-        if self._server is None:
+        if not self._server.listens:
             await self.start()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is not None:
-            self._serving.add(task)
-            task.add_done_callback(self._serving.discard)
+        pair = {writer}
         try:
             up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.target)
-        except OSError:
-            writer.transport.abort()
-            return
-        pair = {writer, up_writer}
-        if self._server is None:  # refused while it connected
-            for each in pair:
-                each.transport.abort()
-            return
-        self._open |= pair
-        try:
+            pair.add(up_writer)
+            if not self._server.listens:  # refused while it connected
+                return
+            self._open |= pair
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._move(reader, up_writer, down=False))
                 group.create_task(self._move(up_reader, writer, down=True))

@@ -14,6 +14,7 @@ import aiohttp
 from tests.integration.http.conftest import Sidecar, call
 from tests.support import chromium
 from tests.support.require import require
+from tests.support.serving import serving
 from tests.support.wait import wait_until_async
 
 EVIL = "evil.example"
@@ -45,11 +46,9 @@ async def site(text: str) -> AsyncIterator[int]:
         if await reader.readline():  # a browser also connects without asking for anything
             writer.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
             await writer.drain()
-        writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
+    async with serving(answer) as port:
+        yield port
 
 
 async def in_flight(sidecar: Sidecar) -> list[Any]:

@@ -15,21 +15,18 @@ from ackd.errors import BrokerError
 from ackd_adapters.kafka import admin
 from ackd_adapters.kafka.admin import LATEST, AdminQuestions
 from ackd_adapters.kafka.config import KafkaOptions
+from tests.support.serving import serving
 
 
 @contextlib.asynccontextmanager
 async def silent() -> AsyncIterator[str]:
     """Somebody who takes what comes and never answers."""
 
-    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            await reader.read()
-        writer.close()
+    async def take(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
 
-    server = await asyncio.start_server(take, "127.0.0.1", 0)
-    async with server:
-        host, port = server.sockets[0].getsockname()
-        yield f"{host}:{port}"
+    async with serving(take) as port:
+        yield f"127.0.0.1:{port}"
 
 
 async def test_what_was_asked_of_a_client_that_is_gone_ends(

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+from tests.support.serving import serving
+
 Change = Callable[[bytes], bytes]
 
 
@@ -51,39 +53,16 @@ async def between(
     `tls`: what it shows and connects with; without it passes bytes on as they are.
     """
     host, _, port = address.rpartition(":")
-    relays: set[asyncio.Task[None]] = set()
-    over = False
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if over or task is None:
-            writer.transport.abort()
-            return
-        relays.add(task)
         context = None if tls is None else tls.connecting.context
-        writers = [writer]
+        there = await asyncio.open_connection(host, int(port), ssl=context)
         try:
-            there = await asyncio.open_connection(host, int(port), ssl=context)
-            writers.append(there[1])
             async with asyncio.TaskGroup() as both:
                 both.create_task(_pump(reader, there[1], forth))
                 both.create_task(_pump(there[0], writer, back))
-        except OSError:
-            pass
         finally:
-            for each in writers:
-                each.transport.abort()
+            there[1].transport.abort()
 
-    context = None if tls is None else tls.listening.context
-    server = await asyncio.start_server(relay, "127.0.0.1", 0, ssl=context)
-    where = server.sockets[0].getsockname()[1]
-    try:
+    async with serving(relay, None if tls is None else tls.listening.context) as where:
         yield f"127.0.0.1:{where}", where
-    finally:
-        over = True
-        server.close()
-        for task in relays:
-            task.cancel()
-        for ended in await asyncio.gather(*relays, return_exceptions=True):
-            if isinstance(ended, Exception):
-                raise ended

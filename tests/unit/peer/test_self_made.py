@@ -25,6 +25,7 @@ from ackd.peer.link import TcpLink
 from ackd.peer.peer_limits import PeerLimits
 from ackd.peer.tls import PeerTls, unverified
 from ackd.ports import PeerLink
+from tests.support.serving import serving
 from tests.unit.peer.middle import between, same
 from tests.unit.peer.recorder import KEY, Node, linked, make_node, running
 from tests.unit.peer.stranger import stranger
@@ -144,19 +145,15 @@ async def test_who_takes_tls_away_in_between_is_refused(middle: Middle) -> None:
     """In the clear towards a sidecar that has no TLS: its proofs name no certificate."""
     one, other = far("one"), make_node("other")
     async with running(one, other):
-        host, _, port = other.address.rpartition(":")
 
         async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            there_in, there_out = await asyncio.open_connection(host, int(port))
-            there_out.write(await reader.readexactly(HELLO_BYTES))
-            writer.write(await there_in.readexactly(HELLO_BYTES))
-            there_out.write(await reader.readexactly(32))
-            writer.write(await there_in.readexactly(33))
-            there_out.close()
+            async with stranger(other.address) as there:
+                there.say(await reader.readexactly(HELLO_BYTES))
+                writer.write(await there.read(HELLO_BYTES))
+                there.say(await reader.readexactly(32))
+                writer.write(await there.read(33))
 
-        server = await asyncio.start_server(relay, "127.0.0.1", 0, ssl=middle.listening.context)
-        async with server:
-            where = server.sockets[0].getsockname()[1]
+        async with serving(relay, middle.listening.context) as where:
             with pytest.raises(PeerError, match="its secret differs"):
                 await one.peers.connect("other", f"{AFAR}:{where}")
         assert (one.refused("key"), other.refused("key")) == (1, 1)

@@ -9,9 +9,10 @@ from contextlib import AsyncExitStack
 import pytest
 
 from ackd.store.exchange import Exchange, LostError, ServerError, pack
+from ackd_torture.serving import Answer
+from tests.support.serving import serving
 
-Server = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-Dial = Callable[[Server], Awaitable[Exchange]]
+Dial = Callable[[Answer], Awaitable[Exchange]]
 TWO = [("SET", "k", b"\r\n"), ("GET", "k")]
 PUSH = b">3\r\n+message\r\n$1\r\nc\r\n$1\r\nx\r\n"
 
@@ -21,19 +22,12 @@ async def dial() -> AsyncIterator[Dial]:
     """An exchange with a server that behaves as the test says."""
     async with AsyncExitStack() as stack:
 
-        async def begin(server: Server) -> Exchange:
-            ended = asyncio.Event()
-
+        async def begin(server: Answer) -> Exchange:
             async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 await server(reader, writer)
                 await reader.read()
-                writer.close()
-                ended.set()
 
-            listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-            stack.callback(listening.close)
-            stack.push_async_callback(ended.wait)
-            port = listening.sockets[0].getsockname()[1]
+            port = await stack.enter_async_context(serving(serve))
             loop = asyncio.get_running_loop()
             _, exchange = await loop.create_connection(Exchange, "127.0.0.1", port)
             stack.push_async_callback(exchange.drop)
@@ -42,7 +36,7 @@ async def dial() -> AsyncIterator[Dial]:
         yield begin
 
 
-def saying(*pieces: bytes) -> Server:
+def saying(*pieces: bytes) -> Answer:
     """Read the two commands, then send these pieces."""
 
     async def server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -6,30 +6,25 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ackd_torture.proxy import Proxy
+from tests.support.serving import serving
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Send back whatever comes."""
-    try:
-        while data := await reader.read(100):
-            writer.write(data)
-            await writer.drain()
-    except OSError:
-        pass
-    finally:
-        writer.transport.abort()
+    while data := await reader.read(100):
+        writer.write(data)
+        await writer.drain()
 
 
 @pytest.fixture
 async def proxy() -> AsyncIterator[Proxy]:
-    server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    found = Proxy("exporter", server.sockets[0].getsockname()[1])
-    await found.start()
-    yield found
-    await found.stop()
-    server.close()
+    async with serving(echo) as port:
+        found = Proxy("exporter", port)
+        await found.start()
+        yield found
+        await found.stop()
 
 
 async def say(streams: Streams, text: bytes) -> bytes:
