@@ -61,6 +61,10 @@ SASL_NEEDS: Mapping[SaslMechanism, tuple[str, ...]] = {
     ),
     MSK_IAM: ("sasl_aws_region",),
 }
+SESSION_MS = 8_000
+"""Brokers allow 6 s or more by default (`group.min.session.timeout.ms`); librdkafka's default is
+45 s. A static member keeps that one: it has so long for its restart.
+"""
 # Under KIP-848 the broker decides these; librdkafka refuses them.
 CLASSIC_ONLY = ("session.timeout.ms", "heartbeat.interval.ms")
 
@@ -351,6 +355,10 @@ def member_properties(options: KafkaOptions, spec: ConsumerSpec) -> Properties:
         made["partition.assignment.strategy"] = "cooperative-sticky"
         # Members learn of a rebalance by their heartbeat; with the default that would take 3 s.
         made.setdefault("heartbeat.interval.ms", 1_000)
+        if spec.static_id is None:
+            # So long the group waits for a dead member before it assigns anything, lets others
+            # leave, or takes their commits. A slow one loses nothing: it owns what it owned.
+            made.setdefault("session.timeout.ms", SESSION_MS)
     if spec.static_id is not None:
         made["group.instance.id"] = spec.static_id
     return made | dict(spec.options)

@@ -13,6 +13,7 @@ from ackd.ports.own_topics import dead_letter_topic, retry_topic
 from ackd_adapters.kafka import KafkaOptions, adapter
 from ackd_adapters.kafka.config import (
     OWNED,
+    GroupProtocol,
     common,
     fetch_properties,
     member_properties,
@@ -76,6 +77,23 @@ def test_clients_get_what_the_adapter_promises(static_id: str | None) -> None:
     assert producer["partitioner"] == "murmur2_random"
     for made in (member, fetch, producer):
         assert made["client.rack"] == "r1"
+
+
+@pytest.mark.parametrize(
+    ("static_id", "protocol", "session_ms"),
+    [(None, "classic", 8_000), ("pod-1", "classic", None), (None, "consumer", None)],
+)
+def test_a_group_waits_for_a_dead_member_for_seconds(
+    static_id: str | None, protocol: GroupProtocol, session_ms: int | None
+) -> None:
+    """A static member has the client's 45 s for its restart."""
+    spec = ConsumerSpec("g", ("t",), "c", static_id)
+    options = KafkaOptions(bootstrap_servers="b:1", group_protocol=protocol)
+    assert member_properties(options, spec).get("session.timeout.ms") == session_ms
+    slow = {"session.timeout.ms": "30000"}
+    if protocol == "classic":
+        options = KafkaOptions(bootstrap_servers="b:1", properties=slow)
+        assert member_properties(options, spec)["session.timeout.ms"] == "30000"
 
 
 @pytest.mark.parametrize("key", sorted(OWNED))
