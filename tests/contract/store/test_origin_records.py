@@ -30,6 +30,7 @@ from ackd.core.record.operations import (
 )
 from ackd.core.record.protocol import CallStatus, Finish, OpResult
 from ackd.core.record.transitions import Outcome, State, Verb
+from ackd.engine.partition.copy_headers import GENERATION_MAX
 from ackd.ports import Store
 from ackd.store.keys import Keys
 from tests.conftest import RedisFactory
@@ -197,6 +198,23 @@ async def test_a_claimed_retry_copy_gets_a_slot_once(store: Store) -> None:
     mark_dead = MarkDead(71, 12345)
     marked = (await owner.call(replace(place, offset=71), mark_dead)).results[1]
     assert (marked.outcome, marked.fence) == (Outcome.DEAD, 12345)
+
+
+async def test_fences_go_on_after_the_largest_generation_that_a_copy_may_name(
+    store: Store,
+) -> None:
+    """Whoever may write to the retry topic chooses it. Each lease has a fence of its own still, or
+    the holder of one that ended could settle the next one.
+    """
+    owner = Owner(store)
+    await owner.open()
+    await owner.one(PlaceCopy(70, GENERATION_MAX, attempt=1))
+    (ended_one,) = await owner.grant(70, lease_ms=1)
+    await ended(owner, ended_one)
+    (live,) = await owner.grant(70)
+    assert GENERATION_MAX < ended_one.fence < live.fence
+    assert (await owner.one(ended_one)).outcome is Outcome.LOST
+    assert (await owner.one(live)).outcome is Outcome.ACKED
 
 
 async def test_attempts_that_are_used_up_are_dead_lettered_unless_somebody_was_first(

@@ -22,7 +22,7 @@ from tests.integration.engine.shop import NAME, Shop, Worker
 from tests.support.wait import wait_until_async
 
 FORGED = {
-    "ackd-generation": (b"-1", b"%d" % (1 << 70), b"%d" % (1 << 53)),
+    "ackd-generation": (b"-1", b"%d" % (1 << 70), b"%d" % (1 << 52)),
     "ackd-incarnation": (b"-1", b"%d" % (1 << 70)),
     "ackd-rollback-epoch": (b"-1", b"65536"),
     "ackd-attempt": (b"70000",),
@@ -110,9 +110,7 @@ async def test_a_copy_of_nothing_here_has_no_name_of_a_message_here(
 
 
 async def test_a_made_up_generation_takes_no_message_from_its_holder(worker: Worker) -> None:
-    """It claims only an origin record of exactly that generation; here there is none, and no
-    rollback.
-    """
+    """It claims no origin record of a later generation; here there is none, and no rollback."""
     await worker.publish(1)
     real = await worker.one(lease_ms=60_000)
     await forge(worker, retry_copy_headers(made_up(worker), ()))

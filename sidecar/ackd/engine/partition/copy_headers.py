@@ -32,7 +32,11 @@ TEXT_BYTES_MAX = 1_024
 """Bound of a reason or an error: headers count against the broker's largest message."""
 ORIGIN_BYTES_MAX = 4_096
 """Bound of a coordinate: it becomes the name of a record in the store."""
-GENERATION_MAX = (1 << 53) - 1
+GENERATION_MAX = (1 << 52) - 1
+"""A generation is a fence: microseconds of the store's clock (these are of the year 2112), or one
+more than the fence before. The fences of the copy's partition go on from there, and the store's
+scripts, which count in doubles, tell neighbours apart up to 2^53.
+"""
 ATTEMPT_MAX = (1 << 16) - 1
 ROLLBACK_EPOCH_MAX = (1 << 16) - 1
 INCARNATION_MAX = (1 << 48) - 1

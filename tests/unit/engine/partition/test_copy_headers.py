@@ -87,7 +87,7 @@ def test_a_copy_of_a_copy_has_one_set_of_headers() -> None:
         ("ackd-redriven", b""),
         ("ackd-generation", b"-1"),
         ("ackd-generation", b"%d" % (1 << 70)),
-        ("ackd-generation", b"%d" % (1 << 53)),
+        ("ackd-generation", b"%d" % (1 << 52)),
         ("ackd-generation", b"9" * 5_000),
         ("ackd-incarnation", b"0"),
         ("ackd-incarnation", b"-7"),
