@@ -99,7 +99,7 @@ class Holds:
 
     def taken(self, messages: Iterable[Taken], asked_ms: int) -> None:
         """The broker delivered these; `asked_ms`: the holds began no earlier."""
-        due_ms = asked_ms + self._hold_ms // 3
+        due_ms = asked_ms + self._hold_ms // 2
         for each in messages:
             key = each.topic, each.message_id
             hold = self._by_message.get(key)
@@ -216,7 +216,7 @@ class Holds:
                 asked_ms = monotonic_ms()
                 held = HeldMessage(hold.message, each.handle)
                 each.handle = await self._client.change(hold.topic, held, hold_ms)
-                each.due_ms = asked_ms + self._hold_ms // 3
+                each.due_ms = asked_ms + self._hold_ms // 2
         except BrokerError as error:
             each.gone = True
             if code_of(error) not in (NO_ANSWER, UNREACHABLE):

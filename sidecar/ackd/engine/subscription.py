@@ -38,6 +38,7 @@ from ackd.engine.delivery.circuit_breaker import CircuitBreaker
 from ackd.engine.delivery.deadline_timers import DeadlineTimers
 from ackd.engine.delivery.dedup import Dedup
 from ackd.engine.delivery.dispatcher import Dispatcher
+from ackd.engine.delivery.fetch_ahead import FetchAhead
 from ackd.engine.delivery.fetch_throttle import FetchThrottle
 from ackd.engine.delivery.handed_leases import HandedLeases
 from ackd.engine.delivery.receive_attempts import ReceiveAttempts
@@ -179,7 +180,8 @@ class Subscription:
         self.notes = ProgressNotes(state, context, partitions)
         self.breaker = CircuitBreaker(state, context)
         self.dedup = Dedup(state, context) if state.configured.dedup.key else None
-        self.fetch_throttle = FetchThrottle(state, partitions)
+        ahead = FetchAhead(context.clock) if self._broker_side_acks else None
+        self.fetch_throttle = FetchThrottle(state, partitions, ahead)
         self.dispatcher = Dispatcher(
             state,
             context,

@@ -3,6 +3,7 @@
 import pytest
 
 from ackd.core.ids import TopicPartition
+from ackd.engine.delivery.fetch_ahead import FAST_MS, FIRST, LEAST, SLOW_MS, FetchAhead
 from ackd.engine.delivery.fetch_throttle import FetchThrottle
 from ackd.engine.partition.partition import Partition
 from tests.unit.engine.world import TOPIC, World
@@ -92,3 +93,38 @@ async def test_a_partition_that_was_given_away_is_not_resumed(
     throttle.adjust()
     assert not throttle.paused
     assert world.consumer.told[2:] == [("resume", kept.tp)]
+
+
+async def test_so_much_is_fetched_ahead_as_applications_take_within_seconds(world: World) -> None:
+    """A broker that hides each message wants a call for each of them every few seconds."""
+    ahead = FetchAhead(world.context.clock)
+    throttle = FetchThrottle(world.state, world.partitions, ahead)
+    partition, at = await world.owns(0), 0
+    limits, paused = [FIRST], list[bool]()
+    for took_ms in (FAST_MS, FAST_MS, SLOW_MS - 1, *[SLOW_MS] * 5):
+        more = list(range(at, at + limits[-1] - partition.ledger.buffered))
+        at += len(more)
+        world.fetches(partition, more)
+        throttle.adjust()
+        paused.append(throttle.paused)
+        world.clock.pass_ms(took_ms)
+        half = partition.ledger.buffered - limits[-1] // 2
+        partition.ledger.grants.take(half, 1 << 62)
+        throttle.adjust()
+        paused.append(throttle.paused)
+        limits.append(ahead.limit)
+    assert paused == [True, False] * 8
+    assert limits == [FIRST, 512, 1024, 1024, 512, 256, 128, LEAST, LEAST]
+
+
+async def test_no_more_is_fetched_ahead_than_is_allowed(world: World) -> None:
+    ahead = FetchAhead(world.context.clock)
+    for _ in range(20):
+        ahead.full()
+        ahead.half(10_000)
+    assert ahead.limit == 10_000
+    world.sets(buffer_max=2)
+    throttle = FetchThrottle(world.state, world.partitions, ahead)
+    await world.owns(0, [0, 1])
+    throttle.adjust()
+    assert throttle.paused
