@@ -17,8 +17,9 @@ class FetchAhead:
 
     Such a broker gives a message to nobody else while it waits here, wants a call for each of them
     every few seconds, and delivers it again late if this sidecar dies: 10,000 messages in front of
-    a slow worker cost a sidecar a quarter of a core, and the broker more. So the bound halves when half of it took long to be
-    delivered, and doubles when that was fast. Fetching goes on at half, long before it is empty.
+    a slow worker cost a sidecar a quarter of a core, and the broker more. So the bound halves when
+    half of it took long to be delivered, and doubles when that was fast. Fetching goes on at half,
+    long before it is empty.
     """
 
     def __init__(self, clock: Clock) -> None:
