@@ -6,10 +6,19 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ackd_reports.frames.session import session
+from ackd_reports.frames.session import BRIEF, session
 
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ActiveProcessorCount=1"
-"""Work of seconds: most of it is loading and compiling classes. Others run beside it."""
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ActiveProcessorCount=1"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+"""Work of seconds: most of it is loading and compiling classes, which are those of releases and so
+need no check of their bytes. Others run beside it.
+"""
+UNCOMPILED = {name: value for name, value in BRIEF.items() if "codegen" in name}
+"""What `session` sets where there is little to read on this machine. For files elsewhere it can't
+tell how much there is: tests can.
+"""
 SESSION = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "768m",

@@ -33,6 +33,12 @@ FORGETFUL: Final = {
 """Spark keeps a thousand jobs and plans for a page that nobody sees; `follow` runs for weeks."""
 
 
+UNTRACED: Final = {"spark.python.sql.dataFrameDebugging.enabled": "false"}
+"""PySpark 4 notes for each column which line of Python made it, with several calls to Java and a
+search for IPython: a tenth of the processor time of a small report, and more of each later one.
+"""
+
+
 BRIEF: Final = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.sql.codegen.wholeStage": "false",
@@ -54,8 +60,11 @@ def session(
     """
     # Spark starts "python3" from PATH otherwise, which is not this environment.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    submitted = "SPARK_ENV_LOADED" in os.environ or SparkSession.getActiveSession() is not None
+    running = SparkSession.getActiveSession() is not None
+    submitted = "SPARK_ENV_LOADED" in os.environ or running
     builder = SparkSession.builder.appName("ackd-report")
+    for name, value in ({} if running else UNTRACED).items():
+        builder = builder.config(name, value)
     local = not submitted and (master is None or master.startswith("local"))
     if local or master is not None:
         builder = builder.master(master or LOCAL)

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from ackd.cli.main import main
+from ackd_reports.frames.session import UNTRACED
 from tests.integration.reports.conftest import World
 from tests.integration.reports.test_figures import SHARES
 from tests.support import plain_report
@@ -152,6 +153,11 @@ def test_the_page_stands_alone(broken: Path) -> None:
         assert set(label.split()) <= set(page.ids)
     assert "prefers-color-scheme: dark" in text
     assert "@media print" in text
+
+
+def test_columns_are_made_without_a_look_at_the_stack(spark: SparkSession) -> None:
+    """PySpark asks Java for this once, when the first column is made."""
+    assert {name: spark.conf.get(name) for name in UNTRACED} == UNTRACED
 
 
 @pytest.mark.parametrize("words", [("make",), ("make", "x", "--last", "soon"), ("dance",)])

@@ -23,7 +23,7 @@ from tests.support.paths import REPO
 from tests.support.require import require
 from tests.support.s3 import install
 from tests.support.s3.server import S3
-from tests.support.spark import SESSION
+from tests.support.spark import SESSION, UNCOMPILED
 
 HOUR: Final = "year=2026/month=11/day=02/hour=07"
 """Keys as the collector's exporter for S3 writes them."""
@@ -83,8 +83,9 @@ def s3() -> Iterator[S3]:
 
 
 def settings(url: str) -> dict[str, str]:
-    """What docs/operate/reports.md tells to set for a server of one's own."""
+    """What docs/operate/reports.md tells to set for a server of one's own, and for few files."""
     return {
+        **UNCOMPILED,
         "spark.driver.extraClassPath": f"{install.jars()}/*",
         f"{S3A}.endpoint": url,
         f"{S3A}.endpoint.region": "eu-central-1",
