@@ -149,9 +149,9 @@ def _known(result: PublishResult) -> PublishResult:
 
 
 MUTANTS = (
-    Mutant("a late question takes messages", "I6", Parts(memory=LateQuestionsCount), AWAY),
+    Mutant("a late question takes messages", "I6", Parts(memory=LateQuestionsCount), AWAY, 42),
     Mutant("a number comes again", "I6", Parts(memory=NumbersComeAgain), FORGOTTEN),
-    Mutant("a key is for any messages", "R20", Parts(store=WithOneKey), FULL),
+    Mutant("a key is for any messages", "R20", Parts(store=WithOneKey), FULL, 11),
     Mutant("lanes are not kept", "I6", Parts(store=WithoutLanes), AWAY),
     Mutant("no answer of the broker is one", "I1", Parts(broker=UnansweredIsSent), AWAY),
     Mutant("a takeover is not told", "R20", Parts(store=InSilence), AWAY),

@@ -181,5 +181,5 @@ MUTANTS = (
         Story(("reset",), (("lease_ms", 8_000), ("session_ms", 3_000))),
     ),
     Mutant("a seek leaves copies", "R8", Parts(store=CopiesStay), SEEK),
-    Mutant("a foreign reset leaves copies", "R8", Parts(store=CopiesStay), RESET),
+    Mutant("a foreign reset leaves copies", "R8", Parts(store=CopiesStay), RESET, 16),
 )

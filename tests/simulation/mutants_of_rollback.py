@@ -134,7 +134,7 @@ MUTANTS = (
         FAILOVER,
     ),
     Mutant("replays are given up", "R10", story=PROMOTED_KEYS, first=1087),
-    Mutant("settles overtake origin records", "I7", Parts(memory=OriginsArePassed), PROMOTED, 1016),
+    Mutant("settles overtake origin records", "I7", Parts(memory=OriginsArePassed), PROMOTED, 1043),
     Mutant("what is repaired was acked", "I7", Parts(memory=DoubtsNothing), FAILOVER),
     Mutant("late acks overtake claims", "R10", story=PROMOTED, first=2325),
     Mutant("no answer to a claim is one", "R2", Parts(store=UnansweredIsUnknown), FAILOVER),
