@@ -110,7 +110,8 @@ def _make_archive(target: Installation) -> None:
 
 def format_storage(target: Installation, properties: Path, extra: Sequence[str]) -> None:
     """Prepare an empty data folder for a broker. All brokers of a cluster share the fixed id."""
-    argv = target.java(heap_mb=128)
+    # While the archive is made there is none, which Java takes as it is.
+    argv = target.java(heap_mb=128, extra=[f"-XX:SharedArchiveFile={target.archive}"])
     tool = ["kafka.tools.StorageTool", "format", "-t", "AAAAAAAAAAAAAAAAAAAAAA"]
     done = subprocess.run(
         [*argv, *tool, "-c", str(properties), *extra],
