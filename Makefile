@@ -9,6 +9,7 @@ BIN := .venv/bin
 BROKER ?= local
 BASE ?=
 SEEDS ?= 1000
+SCOPES ?= small.cfg witness.cfg lease.cfg mended.cfg
 ARGS ?=
 WITHOUT ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -155,6 +156,11 @@ torture: .venv/.dev ## 60 random kills of sidecars, broker, store and applicatio
 simulate: .venv/.dev ## the seeded simulator; SEEDS=n
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
+.PHONY: prove
+prove: .venv/.dev ## check the model of the protocol in proofs/ with TLC; SCOPES="small.cfg"
+	@tests/support/apt.sh
+	@$(BIN)/python -m tests.proof.tlc $(SCOPES)
+
 .PHONY: lock
 lock: .venv/.dev ## refresh requirements/*.lock from pyproject.toml; ARGS=--upgrade for newer versions
 	@$(BIN)/uv pip compile -q $(LOCK_FLAGS) --extra reports --group dev -o requirements/dev.lock pyproject.toml $(ARGS)
@@ -164,7 +170,7 @@ lock: .venv/.dev ## refresh requirements/*.lock from pyproject.toml; ARGS=--upgr
 	  -o requirements/image.lock pyproject.toml
 	@$(BIN)/uv pip compile -q $(LOCK_BASE) --extra reports -c requirements/dev.lock \
 	  -o requirements/reports.lock pyproject.toml
-	@for group in s3 sbom spark35 celery boto3query; do \
+	@for group in proof s3 sbom spark35 celery boto3query; do \
 	  $(BIN)/uv pip compile -q $(LOCK_BASE) --group $$group -o requirements/$$group.lock; done
 
 LOCK_BASE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.support.maven import made_once
 from tests.support.paths import CACHE, REPO
 
-S3, SPARK35, CELERY, BOTO3_QUERY = "s3", "spark35", "celery", "boto3query"
+PROOF, S3, SPARK35, CELERY, BOTO3_QUERY = "proof", "s3", "spark35", "celery", "boto3query"
 
 
 def packages(name: str) -> Path:

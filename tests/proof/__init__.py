@@ -1,0 +1,1 @@
+"""The model of the protocol in `proofs/`, and TLC, which checks it."""
