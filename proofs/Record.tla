@@ -16,7 +16,7 @@ EXTENDS Naturals, FiniteSets, Sequences, Table
 
 CONSTANTS Messages,  \* 1..n, offsets
           Copies,    \* 1..n, places in the retry topic
-          Mended,    \* FALSE: as the code is; TRUE: without the loss that `term.cfg` shows
+          Mended,    \* TRUE: as the code is; FALSE: with the loss that `term.cfg` shows
           Mistake    \* the planted mistake, "none" for none
 
 NoSlot == [st |-> "READY", f |-> 0, rb |-> 0, live |-> FALSE]

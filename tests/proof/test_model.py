@@ -28,9 +28,7 @@ def test_two_copies_need_a_clock_that_was_set_back() -> None:
 
 
 def test_what_moved_can_be_lost_when_a_failover_gives_an_earlier_owner_its_term_back() -> None:
-    """As docs/guarantees.md says. `make prove` shows that it holds with `Mended`: who mends it sets
-    that to TRUE everywhere.
-    """
+    """Without the two rules that `Mended` stands for; with them it holds (`make prove`)."""
     require(missing())
     found = check("term.cfg", {}, SECONDS)
     assert found.broken == "NothingLost"

@@ -288,7 +288,8 @@ local function made_again(offset, before, moved, generation, attempt, flags)
       for i = 1, 7 do origin[i] = slot[i] end -- a lease that was granted or extended since the rollback goes on here
     end
   end
-  if moved == 1 and flags < MovedFlag.RELEASED and offset >= watermark and finished(offset) and (odd[offset] == false
+  local unknown = offset >= E.from and offset < E.to -- so says a successor, which the rollback forgot
+  if moved == 1 and flags < MovedFlag.RELEASED and offset >= watermark and finished(offset) and not unknown and (odd[offset] == false
       or odd[offset] == nil and (odd_cleared or not call("ZSCORE", BASE .. "x", number(offset)))) then
     origin[Slot.STATE] = State.FINISHED -- a sidecar repeated the ack earlier than this record
   end

@@ -88,10 +88,13 @@ def test_i2_such_an_ack_counts_for_the_copy_even_if_nobody_restores_the_origin_r
     assert store.claim() is Outcome.FINISHED
 
 
-def test_i1_a_finish_that_is_merely_repeated_hides_no_copy() -> None:
+@pytest.mark.parametrize(("stored", "released"), [(False, False), (True, False), (True, True)])
+def test_i1_a_finish_that_is_merely_repeated_hides_no_copy(*, stored: bool, released: bool) -> None:
+    """Also if who moved the message has got its term back, and another had owned the partition."""
     store = _Store()
+    store.now_us += 61_000_000  # the record knows no lease that lives
     store.one(ReplayFinished(1))
-    store.restore(stored=True, released=True)
+    store.restore(stored=stored, released=released)
     assert store.claim() is Outcome.CLAIMED
 
 

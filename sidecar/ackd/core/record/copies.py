@@ -419,7 +419,9 @@ def _made_again(
     if slot is not None and lives and not record.over(op.offset):
         made.slot = replace(slot)  # its holder has got a deadline since the rollback
     bit = op.offset >= record.watermark and op.offset in record.finished
-    if bit and not op.released and op.offset not in record.exceptions:
+    first, end = record.doubt
+    unknown = first <= op.offset < end  # so says a successor, which the rollback forgot
+    if bit and not unknown and not op.released and op.offset not in record.exceptions:
         # Its ack was replayed before the origin record. Only the owner knows that nothing but an
         # ack finished it.
         made.slot.state = State.FINISHED

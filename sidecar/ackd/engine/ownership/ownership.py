@@ -394,7 +394,7 @@ class Ownership:
                 await recovery.reread(self._wish(partition.tp, 0))
             except NotYetError:
                 self._fenced(partition)
-            except StoreError as error:
+            except (StoreError, BrokerError) as error:
                 self._state.health.fails(f"{partition.tp}: {error.type}: {error.detail}")
                 partition.ledger.must_reread()
                 await asyncio.sleep(AGAIN.base_ms / 1000)

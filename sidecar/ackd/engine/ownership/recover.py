@@ -109,6 +109,7 @@ class Recovery:
         self._context = context
         self._consumer = consumer
         self._partition = partition
+        self._went_back = False
 
     async def _request(self, wish: Wish, create_at: int | None, term: int = 0) -> Open:
         """Make the store call that takes (term 0) or re-reads the record.
@@ -155,7 +156,9 @@ class Recovery:
         return snapshot
 
     def _check(self, snapshot: Snapshot) -> None:
-        """Count a possible rollback. Raises StoreLayoutError, StoreDataError."""
+        """Count a possible rollback. Raises StoreLayoutError, StoreDataError, NotYetError."""
+        if snapshot.verdict is CallStatus.FENCED:
+            raise NotYetError("another sidecar owns the partition")
         if snapshot.verdict is CallStatus.LAYOUT:
             raise StoreLayoutError(f"{self._partition.tp}: a newer build made its record")
         if snapshot.verdict is not CallStatus.OK:
@@ -187,28 +190,32 @@ class Recovery:
                 await undo.keep(self._context.store, key, snapshot)
                 await self._resets.begin(key, snapshot.epoch + 1, found.committed.offset)
             ops += self._external_commit(wish, found.committed.offset)
-        elif found.ours is not None and _ahead(found.ours, snapshot):
+        elif found.ours is not None:
+            ops += self._forgotten(found.ours, snapshot)
+        await self._write(ops)
+        earlier = found.ours is not None and found.ours.epoch != snapshot.epoch
+        return bool(ops) or found.external or earlier
+
+    def _forgotten(self, ours: CommittedProgress, snapshot: Snapshot) -> list[Op]:
+        """Return operations that finish what ackd's commit, but not the record, has as finished."""
+        ops = lacking(ours, snapshot)
+        if _ahead(ours, snapshot):
             LOG.warning(
                 "%s: the store may have gone back in time, as its watermark is below the position "
                 "that ackd committed; ackd repairs the record",
                 self._partition.tp,
             )
-            self._context.metrics.possible_rollbacks.at().inc()
-            ops += open_below(found.ours.base, snapshot)
-            ops += [Advance(found.ours.base, repair=True), *lacking(found.ours, snapshot)]
-            self._finished_by_commit(found.ours, snapshot)
-        elif found.ours is not None and (lost := lacking(found.ours, snapshot)):
+            ops = [*open_below(ours.base, snapshot), Advance(ours.base, repair=True), *ops]
+        elif ops:
             LOG.warning(
                 "%s: the store may have gone back in time: it lacks finished messages that ackd "
                 "committed; ackd repairs the record",
                 self._partition.tp,
             )
+        if ops:
             self._context.metrics.possible_rollbacks.at().inc()
-            ops += lost
-            self._finished_by_commit(found.ours, snapshot)
-        await self._write(ops)
-        earlier = found.ours is not None and found.ours.epoch != snapshot.epoch
-        return bool(ops) or found.external or earlier
+            self._finished_by_commit(ours, snapshot)
+        return ops
 
     async def _end_copies(self, found: FoundRecord, snapshot: Snapshot) -> None:
         """End the copies of messages that come again, also when the sidecar that reset the record
@@ -263,11 +270,13 @@ class Recovery:
 
     async def reread(self, wish: Wish) -> None:
         """Read the record again under the same term, after an unknown outcome or a change of the
-        server run, and write back what the owner knows better. Raises StoreError.
+        server run, and write back what the owner knows better. Raises StoreError, BrokerError.
         """
         ledger, handle = self._partition.ledger, self._partition.handle
         request = await self._request(wish, None, handle.term)
+        unsure, self._went_back = self._went_back, True  # until the answer says that it did not
         snapshot = await self._context.flusher.open(request, handle)
+        self._went_back = unsure or snapshot.moved
         ours = wish.owner.text()
         if snapshot.verdict is CallStatus.ABSENT:
             self._data_lost("the record is gone; rebuilt from memory")
@@ -277,8 +286,6 @@ class Recovery:
             request = await self._request(wish, ledger.watermark)
             snapshot = await self._context.flusher.open(request, handle)
             ledger.rebuilt(snapshot.epoch)
-        if snapshot.verdict is CallStatus.FENCED:
-            raise NotYetError("another sidecar owns the partition")
         self._check(snapshot)
         if snapshot.lost_chunks:
             self._data_lost("chunks of finished offsets are gone")
@@ -286,7 +293,36 @@ class Recovery:
             await self._write([self._no_origins()])
             snapshot = await self._open(await self._request(wish, None, handle.term))
         repair = self._partition.opened(snapshot)
-        await self._partition.repair(repair, snapshot.lost_chunks)
+        with self._partition.mends():
+            await self._partition.repair(repair, snapshot.lost_chunks)
+            if self._went_back:
+                await self._ask_commit(wish)
+        self._went_back = False
+
+    async def _ask_commit(self, wish: Wish) -> None:
+        """Finish what another owner has finished and committed, if a rollback forgot that, and also
+        that it had taken the partition from this one.
+
+        A message that moved once more would get a generation that refuses the copy of its first
+        move, and the next owner would find it finished by the commit: it would be lost (I1). The
+        repair comes first, as it must not wait for the broker.
+        """
+        tp, ledger = self._partition.tp, self._partition.ledger
+        ours = judge(self._partition.key, (await self._consumer.committed([tp]))[tp]).ours
+        if ours is None or _known(ours, ledger):
+            return
+        snapshot = await self._open(await self._request(wish, None, self._partition.handle.term))
+        await self._write(self._forgotten(ours, snapshot))
+        snapshot = await self._open(await self._request(wish, None, self._partition.handle.term))
+        await self._partition.repair(self._partition.opened(snapshot))
+
+
+def _known(ours: CommittedProgress, ledger: Ledger[B]) -> bool:
+    """Whether the owner's ledger has all as finished that the commit has."""
+    if ours.base > ledger.watermark:
+        return False
+    ranges = [(max(start, ledger.watermark), end) for start, end in ours.ranges]
+    return all(a >= b or ledger.finished.first_clear(a) >= b for a, b in ranges)
 
 
 async def fill(ledger: Ledger[B], slots: Sequence[SlotView], store_ms: int, now_ms: int) -> None:

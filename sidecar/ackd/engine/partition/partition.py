@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -105,7 +106,7 @@ class Policy(NamedTuple):
     unordered: bool = False
 
 
-# tidy: long-class lines=445 methods=28 attributes=26 -- ledger, record and bodies of one meet here
+# tidy: long-class lines=446 methods=29 attributes=26 -- ledger, record and bodies of one meet here
 class Partition:
     """Listens to every reply about its record; never raises into the flusher."""
 
@@ -130,7 +131,7 @@ class Partition:
         )
         self.handle = LedgerHandle(key, listener=self)
         self.closed = self.queued = False
-        self.repairing = self.mending = False
+        self.repairing = False
         self.repair_until_ms = 0
         self.epoch = self.version = 0
         self.committed = self.committed_version = self.end = -1
@@ -143,7 +144,7 @@ class Partition:
         self._consumer = consumer
         self._wiring = wiring
         self._pending: list[Gap] = []
-        self._advanced = self._grants = 0
+        self._advanced = self._grants = self._mending = 0
 
     def sign(self) -> None:
         """Sign new leases with the current key."""
@@ -209,11 +210,17 @@ class Partition:
         """
         if self.closed:
             return
-        self.mending = True
-        try:
+        with self.mends():
             await self._mend(repair, lost_chunks)
+
+    @contextmanager
+    def mends(self) -> Iterator[None]:
+        """Grant nothing while the record still lacks something."""
+        self._mending += 1
+        try:
+            yield
         finally:
-            self.mending = False
+            self._mending -= 1
 
     async def _mend(self, repair: Repair, lost_chunks: Sequence[int]) -> None:
         now_ms = self._context.clock.monotonic_ms()
@@ -295,7 +302,7 @@ class Partition:
     @property
     def needs_reread(self) -> bool:
         """Whether the record must be read again, or still lacks what this owner is writing back."""
-        return self.ledger.dirty or self.mending
+        return self.ledger.dirty or self._mending > 0
 
     @property
     def has_upkeep(self) -> bool:

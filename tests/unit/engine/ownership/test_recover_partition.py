@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 
 from ackd.core.commit_metadata import encode
 from ackd.core.ids import LedgerKey, TopicPartition
-from ackd.core.record.operations import Advance, Gap, Op
-from ackd.core.record.protocol import CallStatus, Open, Snapshot
+from ackd.core.record.operations import (
+    Advance,
+    ClaimOrigin,
+    CopyRef,
+    EndRepair,
+    FinishOrigin,
+    Gap,
+    Grant,
+    MoveToRetry,
+    Op,
+)
+from ackd.core.record.protocol import CallStatus, Finish, Open, OpResult, Snapshot
+from ackd.core.record.transitions import Outcome
 from ackd.engine.ownership import undo
 from ackd.engine.ownership.external_reset import ExternalResets
 from ackd.engine.ownership.records import Records
@@ -17,7 +30,16 @@ from ackd.engine.ownership.recover import NotYetError, Recovery, Wish
 from ackd.engine.partition.partition import Partition
 from ackd.errors import BrokerError, StoreError
 from ackd.ports import Committed
-from tests.unit.engine.world import NAME, PLAIN, TOPIC, TOPIC_ID, TestBroker, TestConsumer, World
+from tests.unit.engine.world import (
+    LEASE_MS,
+    NAME,
+    PLAIN,
+    TOPIC,
+    TOPIC_ID,
+    TestBroker,
+    TestConsumer,
+    World,
+)
 
 TP = TopicPartition(TOPIC, 0)
 KEY = LedgerKey("cluster", NAME, TOPIC_ID, 0)
@@ -45,6 +67,25 @@ class Taking:
         recovery = Recovery(world.context, world.consumer, self.partition, no_jump, resets)
         wish = Wish(world.partitions.me, start, assigned, accept_external)
         return await recovery.take(wish, TP)
+
+    async def rereads(self, partition: Partition) -> None:
+        """An owner reads the record again under its term."""
+        world = self.world
+        context = replace(world.context, random_bits=lambda _: 8)
+        resets = ExternalResets(world.state, world.context, self.records, "ackd.retry.work")
+        recovery = Recovery(context, world.consumer, partition, no_jump, resets)
+        await recovery.reread(Wish(world.partitions.me, 0, assigned=True, accept_external=True))
+
+    async def does(self, op: Op) -> OpResult:
+        """Who took the partition last asks this of the store."""
+        return await self.asks(self.partition, op)
+
+    async def asks(self, partition: Partition, op: Op) -> OpResult:
+        """The owner of a partition asks this of the store."""
+        self.world.clock.now_us += 1_000
+        reply = await self.world.flusher.submit(partition.handle, [op])
+        assert reply.verdict is CallStatus.OK
+        return reply.results[0]
 
     async def record(self, watermark: int, finished: Ranges = ()) -> None:
         """What the store has of it: of an earlier owner."""
@@ -218,3 +259,47 @@ async def test_without_the_broker_nothing_is_taken(taking: Taking, world: World)
     world.consumer.away = True
     with pytest.raises(BrokerError):
         await taking.takes()
+
+
+# --- a failover that forgets that another owner took the partition --------------------------------
+
+AGAIN: list[Callable[[], Op]] = [lambda: MoveToRetry(0, 1), lambda: Grant.of(0, LEASE_MS, 2)]
+
+
+@pytest.mark.parametrize("again", AGAIN)
+async def test_i1_who_gets_its_term_back_asks_for_the_commit(
+    taking: Taking, world: World, again: Callable[[], Op]
+) -> None:
+    """Else it moves the message again, or hands it out, and dies. Then the first copy is of an
+    earlier generation, and the commit has the message as finished: nobody would deliver it.
+    """
+    await taking.takes(start=0)
+    earlier = taking.partition
+    await taking.does(Grant.of(0, LEASE_MS, 1))
+    replica = deepcopy(world.data.records[KEY])
+    await taking.takes(start=0)
+    moved = await taking.does(MoveToRetry(0, 1))
+    await taking.does(FinishOrigin(0, moved.fence, replica.rollback_epoch, Finish.SENT))
+    await taking.does(Advance(1))
+    world.consumer.positions[TP] = commit(1)
+    copy = ClaimOrigin(0, moved.fence, replica.rollback_epoch, CopyRef(0, 0))
+
+    world.data.records[KEY], replica.run = replica, "of the old primary"
+    await taking.rereads(earlier)
+    await taking.asks(earlier, EndRepair())
+    world.clock.now_us += LEASE_MS * 1_000
+    assert (await taking.asks(earlier, again())).outcome is Outcome.FINISHED
+
+    await taking.takes(start=0)
+    assert taking.window == (1, [])
+    assert (await taking.does(copy)).outcome is Outcome.CLAIMED
+
+
+async def test_i1_who_gets_its_term_back_waits_for_the_broker(taking: Taking, world: World) -> None:
+    """It knows no commit without that, and repairs its record before."""
+    await taking.takes(start=0)
+    world.data.records[KEY].run = "of the old primary"
+    world.consumer.away = True
+    with pytest.raises(BrokerError):
+        await taking.rereads(taking.partition)
+    assert world.data.records[KEY].run != "of the old primary"
