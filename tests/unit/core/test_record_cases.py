@@ -20,10 +20,12 @@ from ackd.core.record.operations import (
 from ackd.core.record.protocol import CallStatus, Finish, Open, RecordCall, RecordReply
 from ackd.core.record.state import BrokenRecordError
 from ackd.core.record.transitions import Outcome, State, Verb
+from tests.unit.core.test_ledger_effort import calls_of
 
 KEY = LedgerKey("c", "s", bytes(16), 0)
 NOW_US = 1_800_000_000_000_000
 CHUNK = 1 << 15
+SLOT_CHUNK = 1 << 8
 
 
 class Driver:
@@ -70,6 +72,17 @@ def test_r14_a_gap_across_a_lost_chunk_does_not_hide_the_loss() -> None:
     assert driver.call(Gap(5, 3 * CHUNK)).verdict is CallStatus.CHUNK_LOST
     assert driver.call(RemakeChunk(1)).verdict is CallStatus.OK
     assert driver.call(Gap(5, 3 * CHUNK)).verdict is CallStatus.OK
+
+
+def test_a_wide_gap_frees_slots_without_looking_for_each_offset() -> None:
+    """Counted in calls: the record decides while nothing else runs."""
+    driver = Driver()
+    acked, open_ = 5, 70 * CHUNK
+    granted = driver.call(Grant.of(acked, 1000, 1), Grant.of(open_, 1000, 1)).results[0]
+    driver.call(Settle(Verb.ACK, acked, granted.fence, 7, 1))
+    end = 80 * CHUNK
+    assert calls_of(lambda: driver.call(Gap(0, end))) < 20 * end // SLOT_CHUNK
+    assert set(driver.record.slots) == {open_}
 
 
 def test_r14_a_lost_chunk_below_the_watermark_is_no_longer_missed_once_dropped() -> None:

@@ -184,9 +184,17 @@ def free_full_chunks(record: PartitionRecord) -> None:
     """Free each chunk of 2^8 slots whose offsets are all finished, as the script does at the end
     of a call. Then a finished message above a stuck one costs one bit.
     """
-    for index in sorted(record.touched):
-        start = index << SLOT_CHUNK_SHIFT
-        if record.finished.full(start, SLOT_CHUNK_BITS_BYTES):
+    bits = SLOT_CHUNK_BITS_BYTES
+    full = {
+        index for index in record.touched if record.finished.full(index << SLOT_CHUNK_SHIFT, bits)
+    }
+    if len(full) << SLOT_CHUNK_SHIFT > len(record.slots):  # a wide gap touches more than there is
+        gone = [offset for offset in record.slots if offset >> SLOT_CHUNK_SHIFT in full]
+        for offset in gone:
+            del record.slots[offset]
+    else:
+        for index in full:
+            start = index << SLOT_CHUNK_SHIFT
             for offset in range(start, start + (1 << SLOT_CHUNK_SHIFT)):
                 record.slots.pop(offset, None)
     record.touched.clear()
