@@ -6,7 +6,6 @@ partition without a delivery for longer than a takeover may last.
 
 import asyncio
 import random
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -26,8 +25,8 @@ from ackd_torture.parts import Sidecar
 from ackd_torture.run import Course
 from ackd_torture.workload import Mood, WorkloadPlan
 from tests.chaos.judged import CALM_S, assert_kept, judge, setup_for
-from tests.chaos.working import Starved
 from tests.chaos.world import KafkaAt
+from tests.support.starved import Starved
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -88,7 +87,7 @@ def test_a_rolling_restart_costs_nobody_anything(
     topic = f"rolling-{random.randrange(10**6)}"
     setup = setup_for(at_kafka, folder, topic, sidecars=SIDECARS, proxied=False)
     span: list[float] = []
-    starved, over = Starved(), threading.Event()
+    starved = Starved()
 
     async def script(nemesis: Nemesis, _: Sequence[Part]) -> None:
         sidecars = [each for each in nemesis.parts if isinstance(each, Sidecar)]
@@ -103,14 +102,9 @@ def test_a_rolling_restart_costs_nobody_anything(
             span.append(time.monotonic())
             publisher.stop()
 
-    watching = threading.Thread(target=starved.watch, args=(over,))
-    watching.start()
-    try:
-        course = Course(seed=1, calm_s=CALM_S, workers=0)
+    course = Course(seed=1, calm_s=CALM_S, workers=0)
+    with starved.watched():
         verdict = judge(setup, course, script=script, change=calmly, name="rolling-kafka")
-    finally:
-        over.set()
-        watching.join()
     assert_kept(verdict, acked_min=SIDECARS * RATE_PER_S)
     events = load(histories(folder / "history"))
     leases = collect(events)

@@ -14,30 +14,9 @@ from typing import Any
 
 from ackd_torture.parts import Sidecar
 from tests.chaos.world import Http
+from tests.support.starved import Starved
 
 PUBLISH_S = 0.01
-TICK_S = 0.005
-
-
-@dataclass
-class Starved:
-    """For how long this process did not run though it wanted to: nobody can be served faster."""
-
-    longest: list[tuple[float, float]] = field(default_factory=list)
-
-    def watch(self, over: threading.Event) -> None:
-        before = time.monotonic()
-        while not over.is_set():
-            time.sleep(TICK_S)
-            now = time.monotonic()
-            if now - before > 4 * TICK_S:
-                self.longest.append((before, now))
-            before = now
-
-    def within(self, begin_s: float, end_s: float) -> float:
-        """Seconds of an interval."""
-        spans = ((max(a, begin_s), min(b, end_s)) for a, b in self.longest)
-        return sum(max(b - a, 0.0) for a, b in spans)
 
 
 @dataclass
@@ -111,12 +90,12 @@ def working(sidecars: Sequence[Sidecar], topic: str) -> Iterator[Work]:
     over = work._over
     threads = [threading.Thread(target=work.worker, args=(each,)) for each in sidecars]
     threads.append(threading.Thread(target=work.publisher, args=(sidecars, topic)))
-    threads.append(threading.Thread(target=work.starved.watch, args=(over,)))
-    for each in threads:
-        each.start()
-    try:
-        yield work
-    finally:
-        over.set()
+    with work.starved.watched():
         for each in threads:
-            each.join()
+            each.start()
+        try:
+            yield work
+        finally:
+            over.set()
+            for each in threads:
+                each.join()

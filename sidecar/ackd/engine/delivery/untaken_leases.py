@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ackd.core.lease_token import BadTokenError, UnknownKeyError, subscription_hash
 from ackd.core.record.operations import Settle
+from ackd.core.record.protocol import CallStatus, RecordReply
 from ackd.core.record.transitions import Verb
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.delivery.waits_elsewhere import WaitsElsewhere
 from ackd.engine.partition.owned import OwnedPartitions
+from ackd.engine.partition.partition import Partition
+from ackd.errors import StoreError
 
 
 class UntakenLeases:
@@ -29,7 +33,12 @@ class UntakenLeases:
         self._elsewhere = elsewhere
 
     def give_back(self, leases: Sequence[str]) -> None:
-        """Release them without counting an attempt. If that fails, they expire."""
+        """Release them without counting an attempt. If that fails, they expire.
+
+        A sidecar that was frozen may have lost the partition without knowing it yet: the store
+        refuses what it says as the owner. Then the leases are released as those of others are.
+        """
+        own: dict[Partition, list[tuple[str, Settle]]] = {}
         others: list[str] = []
         for lease in leases:
             try:
@@ -38,15 +47,22 @@ class UntakenLeases:
                 continue  # of a sidecar that had another key after a loss of the store's data (R27)
             if token.subscription != self._hash:
                 continue
-            ledger = (token.topic_id, token.partition)
-            partition = self._partitions.by_ledger.get(ledger)
+            partition = self._partitions.by_ledger.get((token.topic_id, token.partition))
             if partition is None:
                 others.append(lease)
-            else:
-                partition.tell(
-                    Settle(
-                        Verb.RELEASE, token.offset, token.fence, token.rollback_epoch, token.attempt
-                    )
-                )
+                continue
+            release = Settle(
+                Verb.RELEASE, token.offset, token.fence, token.rollback_epoch, token.attempt
+            )
+            own.setdefault(partition, []).append((lease, release))
+        for partition, some in own.items():
+            of_partition = [lease for lease, _ in some]
+            partition.tell(
+                *(release for _, release in some), on_answer=partial(self._answered, of_partition)
+            )
         if others:
             self._elsewhere.give_back(others)
+
+    def _answered(self, leases: Sequence[str], answer: RecordReply | StoreError, _: int) -> None:
+        if isinstance(answer, RecordReply) and answer.verdict is CallStatus.FENCED:
+            self._elsewhere.give_back(leases)

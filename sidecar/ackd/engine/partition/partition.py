@@ -52,7 +52,7 @@ from ackd.engine.partition.long_leases import LongLeases, held_by
 from ackd.engine.partition.ordering import PositionOf
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Consumer, Record
-from ackd.store.flusher import LedgerHandle
+from ackd.store.flusher import LedgerHandle, OnAnswer
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -66,6 +66,10 @@ ReplyObserver = Callable[["Partition", RecordCall, RecordReply], None]
 """Gets every call of a partition that the store decided, in the order of the wiring."""
 EffectHandler = Callable[["Partition", Any], None]
 """Carries out an effect of the type that it is wired for."""
+
+
+def _ignore(_: RecordReply | StoreError, __: int) -> None:
+    """Nobody waits for the outcome: the listener handles it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,12 +278,10 @@ class Partition:
         """Send the store all upkeep. A failure puts it back (`failed`)."""
         return self._context.flusher.submit(self.handle, self._all_upkeep(more))
 
-    def tell(self, *more: Op, texts: CallTexts = NO_TEXTS) -> None:
-        """Like `flush` without waiting: the listener handles the outcome. `texts`: those of
-        `more`.
-        """
+    def tell(self, *more: Op, texts: CallTexts = NO_TEXTS, on_answer: OnAnswer = _ignore) -> None:
+        """Like `flush` without waiting; `on_answer` gets the outcome. `texts`: those of `more`."""
         ops = self._all_upkeep(more)
-        self._context.flusher.tell(self.handle, ops, _ignore, texts.shifted(len(ops) - len(more)))
+        self._context.flusher.tell(self.handle, ops, on_answer, texts.shifted(len(ops) - len(more)))
 
     def note_long_leases(self, texts_max: int) -> None:
         """Write who holds leases that are a second old by now. `texts_max`: bound on all texts."""
@@ -559,7 +561,3 @@ def _held_back(op: Op) -> Op:
     """A repair's own stays: what it needs goes before it in the same call."""
     waits = isinstance(op, Advance) and not op.repair
     return Advance(0) if waits else op
-
-
-def _ignore(_: RecordReply | StoreError, __: int) -> None:
-    """Nobody waits for the outcome: the listener handles it."""

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 import pytest
 
 from ackd.core.ledger.entry import EntryStatus
+from ackd.core.record.protocol import Open
 from ackd.engine.delivery.rate_limit import RateLimit
 from ackd.engine.delivery.untaken_leases import UntakenLeases
 from ackd.engine.delivery.waiters import WaiterQueue
 from ackd.engine.delivery.waits_elsewhere import WaitsElsewhere
 from ackd.engine.partition.partition import Partition
+from ackd.store.flusher import LedgerHandle
 from tests.unit.engine.world import World
 
 
@@ -64,6 +66,19 @@ async def test_r21_those_of_partitions_of_others_are_passed_on(
     await asyncio.sleep(0.1)
     assert elsewhere.passed == [there.lease]
     assert statuses(kept, 1) == [EntryStatus.READY]
+
+
+async def test_r21_those_of_a_partition_that_another_sidecar_took_are_passed_on(
+    world: World, untaken: UntakenLeases, elsewhere: Passed
+) -> None:
+    """This sidecar was frozen, and does not know yet that it owns the partition no more."""
+    partition = await world.owns(0, [0, 1])
+    one, two = (each.lease for each in await world.leases(partition, 2))
+    asked = Open(partition.key, "pod-9#1", 1, 1, 0, create_at=0)
+    await world.flusher.open(asked, LedgerHandle(partition.key))
+    untaken.give_back([one, two])
+    await asyncio.sleep(0.1)
+    assert elsewhere.passed == [one, two]
 
 
 async def test_leases_that_are_not_of_this_subscription_are_left_alone(
