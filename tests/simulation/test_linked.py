@@ -9,7 +9,7 @@ from tests.simulation.__main__ import rerun
 from tests.simulation.plan import Story
 from tests.simulation.run import simulate
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ MUTANT_SEEDS = 80
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_no_seed_breaks_an_invariant(chunk: int) -> None:
     """I1, I2, I3, I4, I5, I7, I8 and R2 under faults of all kinds; more with `make simulate`."""
@@ -130,7 +130,7 @@ def test_r1_a_longer_topic_made_again_is_another_topic() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", LOSE_NOTHING)
 def test_r2_stuck_messages_are_sent_back_under_each_fault(kind: str) -> None:
     """One copy of each is delivered, none after its ack, and all that were stored are finished."""
@@ -141,7 +141,7 @@ def test_r2_stuck_messages_are_sent_back_under_each_fault(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("more", [(), ("kill",), ("rebalance",)])
 def test_r10_what_was_sent_back_survives_a_store_failover(more: tuple[str, ...]) -> None:
     """I1, I2, I3, I7: an origin record or a claim that a replica never got is written again by who
@@ -156,7 +156,7 @@ def test_r10_what_was_sent_back_survives_a_store_failover(more: tuple[str, ...])
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("story", "seeds"),
     [
@@ -175,7 +175,7 @@ def test_i7_already_acked_is_told_of_acked_ones_alone(story: Story, seeds: tuple
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", LOSE_NOTHING)
 def test_r19_keys_are_blocked_as_a_whole_under_each_fault(kind: str) -> None:
     """I6 at each grant, from the window or from a copy; in the end no key is blocked."""
@@ -186,7 +186,7 @@ def test_r19_keys_are_blocked_as_a_whole_under_each_fault(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("faults", [("kill", "fuse"), ("freeze", "cut"), ("net", "broker_net")])
 def test_r8_the_group_is_moved_under_faults(faults: tuple[str, ...]) -> None:
     """Once, whoever dies; one holder; what comes again is finished again, its copies are not."""
@@ -196,7 +196,7 @@ def test_r8_the_group_is_moved_under_faults(faults: tuple[str, ...]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_r8_copies_of_what_a_foreign_reset_brings_back_are_over() -> None:
     """Seeds 16 and 44 gave one message to two holders: from the window, and from its old copy. With
     two keys, 97 left a key blocked for good, and 16 called a message acked that nobody had acked.
@@ -211,7 +211,7 @@ def test_r8_copies_of_what_a_foreign_reset_brings_back_are_over() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_r29_dead_letters_are_redriven_to_their_group_under_faults() -> None:
     """R2, I1: each has one live copy whoever dies, none is lost, and only the group hears of it."""
     found = 0
@@ -224,7 +224,7 @@ def test_r29_dead_letters_are_redriven_to_their_group_under_faults() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("story", [foreign_delays.AWAY, foreign_delays.FORGOTTEN])
 def test_i4_what_others_delayed_is_not_early_and_counts_on(story: Story) -> None:
     """Whoever dies, and whatever the store forgets while its owner lives."""
@@ -234,7 +234,7 @@ def test_i4_what_others_delayed_is_not_early_and_counts_on(story: Story) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("story", "found"),
     [
@@ -255,7 +255,7 @@ def test_i1_what_is_accepted_is_sent(story: Story, found: list[int]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_i7_the_last_note_comes_with_the_next_lease() -> None:
     """Whoever dies, and from the window or from a copy."""
     for seed in range(20):
@@ -264,7 +264,7 @@ def test_i7_the_last_note_comes_with_the_next_lease() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("story", "found"),
     [
@@ -286,7 +286,7 @@ def test_i2_what_was_cancelled_is_over(story: Story, found: list[int]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_every_application_that_waits_gets_messages_wherever_they_are_owned() -> None:
     """Two partitions and three sidecars; no message lies, and no grant is lost (R21)."""
     for seed in range(4):
@@ -297,7 +297,7 @@ def test_every_application_that_waits_gets_messages_wherever_they_are_owned() ->
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("story", "found"),
     [
@@ -319,7 +319,7 @@ def test_r21_grants_for_other_sidecars_reach_somebody_or_go_back(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_r18_repeats_hide_nothing_and_are_found() -> None:
     """A message is settled without delivery only behind the ack of another one of its key."""
     found = 0
@@ -349,7 +349,7 @@ def test_a_seed_decides_everything(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.rule} {mutant.name}")
 def test_a_planted_mistake_is_found(mutant: Mutant) -> None:
     """The seed that finds it finds nothing without it."""

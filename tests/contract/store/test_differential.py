@@ -362,7 +362,7 @@ def told(seed: int) -> Iterator[None]:
         raise
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_the_script_decides_like_the_record(client: Any) -> None:
     for seed in range(60):
         with told(seed):
@@ -407,7 +407,7 @@ def _about_keys(rng: random.Random, pair: Pair) -> Op:
     return _settle(rng, pair, offset) if rng.random() < 0.3 else _sending(rng, pair, offset)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_the_calls_of_a_flush_are_decided_as_if_alone(client: Any) -> None:
     """One script call for several partitions: refused ones, lost chunks and upkeep among them."""
     for seed in range(40):
