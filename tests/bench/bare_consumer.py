@@ -76,7 +76,7 @@ async def rocketmq(address: str, topic: str, group: str, count: int) -> Done:
     session = Session(
         rpc, consumer_settings(client.group, {topic: EVERYTHING}, POLL_MS), client.group
     )
-    session.start()
+    session.start(lambda _: None)
     await session.ready(PATIENCE_S)
     (queue, *_) = await client.route(topic)
     seen = 0

@@ -14,6 +14,8 @@ from tests.simulation.plan import Plan, Story
 from tests.simulation.shares import CUT, JOINED_US, LINKS, SETTINGS
 from tests.simulation.world import MS, START_US, S, World
 
+ANY: Final = Story(settings=(("peers", 1), ("sidecars", 3)))
+"""Any faults, and what else a seed draws."""
 TWICE: Final = Story((*LINKS, "peer_twice", "peer_twice"), CUT.settings)
 """Frames come again, some of them out of order, while links break."""
 AGAIN: Final = Story(("peer_twice", "peer_twice"), (*CUT.settings, ("replays", 1)))

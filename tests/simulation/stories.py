@@ -33,6 +33,7 @@ STORIES: Final = {
     "shares-away": shares.AWAY,
     "shares-killed": shares.KILLED,
     "shares-late": shares.LATE,
+    "linked-any": linked.ANY,
     "linked-twice": linked.TWICE,
     "linked-again": linked.AGAIN,
     "linked-sent-back": linked.SENT_BACK,

@@ -39,3 +39,11 @@ def test_whatever_a_subscription_asks_for_holds_through_links(
         outcome = simulate(seed, story)
         assert outcome.violation is None, rerun(outcome)
         assert len(outcome.served) > 1, "nothing went through a link"
+
+
+@pytest.mark.parametrize("chunk", range(2))
+def test_no_seed_breaks_an_invariant_where_sidecars_are_linked(chunk: int) -> None:
+    """Faults of all kinds; more with `make simulate ARGS="--story linked-any"`."""
+    for seed in range(chunk * 30, (chunk + 1) * 30):
+        outcome = simulate(seed, linked.ANY)
+        assert outcome.violation is None, rerun(outcome)

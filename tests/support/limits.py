@@ -6,7 +6,10 @@ same counts against a bound that a busy machine keeps as well.
 
 import os
 
+FIGURES = bool(os.environ.get("ACKD_TEST_FIGURES"))
+"""Whether this run is to show what is promised."""
+
 
 def limit(promised: int, *, busy: int) -> int:
     """What is promised if this run is to show it, else the bound for a busy machine."""
-    return promised if os.environ.get("ACKD_TEST_FIGURES") else busy
+    return promised if FIGURES else busy

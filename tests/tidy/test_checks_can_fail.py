@@ -18,6 +18,7 @@ from tests.tidy.lua import lua_bare_index, lua_function_size
 from tests.tidy.old_words import lua_old_words, old_words
 from tests.tidy.sources import Source, read_sources
 from tests.tidy.verb_lists import verb_lists
+from tests.tidy.vital_tasks import vital_tasks
 from tests.tidy.words import forbidden_words, tracked_files
 
 Check = Callable[[Iterable[Source]], Iterator[str]]
@@ -38,6 +39,7 @@ SOURCE_CHECKS: list[Check] = [
     unfed_metrics,
     ledger_is_closed,
     verb_lists,
+    vital_tasks,
 ]
 
 METRICS = '''"""."""
@@ -107,7 +109,17 @@ def many_fields(count: int, method: str, lifted: str = "") -> str:
 
 LARGE = '"""."""\n' + "x = 1\n" * (UNTESTED_LINES_MAX + 1)
 
+UNNOTICED = """'''.'''
+class A:
+    def __init__(self) -> None:
+        self._tasks = Tasks("a")
+    def f(self) -> None:
+        self._tasks.start(work(), "work"{0})
+"""
+
 PLANTED: list[tuple[Check, str, str]] = [
+    (vital_tasks, "sidecar/ackd/engine/base/bad.py", UNNOTICED.format("")),
+    (vital_tasks, "sidecar/ackd/engine/base/bad.py", UNNOTICED.format(", vital=True")),
     (dependence, "sidecar/ackd/core/bad.py", '"""."""\nimport asyncio\n'),
     (dependence, "sidecar/ackd/core/bad.py", '"""."""\nfrom time import time\n'),
     (dependence, "sidecar/ackd/core/bad.py", '"""."""\nfrom ackd import ports\n'),

@@ -26,6 +26,7 @@ from tests.tidy.old_words import lua_old_words, old_words
 from tests.tidy.reach_throughs import reach_throughs, reach_throughs_needlessly_open
 from tests.tidy.sources import Source, read_sources
 from tests.tidy.verb_lists import verb_lists
+from tests.tidy.vital_tasks import vital_tasks
 from tests.tidy.words import forbidden_words, tracked_files
 
 TOOLS = ("demo", "testing", "top", "torture")
@@ -66,6 +67,7 @@ def sources() -> list[Source]:
         reach_throughs_needlessly_open,
         old_words,
         verb_lists,
+        vital_tasks,
     ],
     ids=lambda check: check.__name__,
 )

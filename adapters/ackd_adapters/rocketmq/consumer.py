@@ -90,7 +90,7 @@ class RocketMQConsumer:
         filters = dict.fromkeys(self._spec.topics, self._filter)
         settings = consumer_settings(self._client.group, filters, self._options.poll_ms)
         session = Session(self._rpc, settings, self._client.group)
-        session.start()
+        session.start(self._ended)
         try:
             await session.ready(READY_S)
             self._check_order(session)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
@@ -63,11 +63,12 @@ class Session:
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Start the session's task; it connects by itself."""
+    def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
+        """Start the session's task; it connects by itself. `ended` gets the task if it ends."""
         if self._task is None:
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._run(), name="rocketmq.session")
+            self._task.add_done_callback(ended)
 
     @property
     def open(self) -> bool:

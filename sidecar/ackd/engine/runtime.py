@@ -128,7 +128,7 @@ class Runtime:
         )
         self.traces: Traces | None = None
         self._outages: Outages | None = None
-        self._links = PeerLinks(peers, self._clock)
+        self._links = PeerLinks(peers, self._clock, self.vitals)
         self._flusher = Flusher(self._store, batch_max=settings.store.batch_max)
         self._settler: Settler | None = None
         self._gauges = Gauges(

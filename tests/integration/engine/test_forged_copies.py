@@ -92,6 +92,18 @@ async def test_no_header_stops_the_sidecar_or_makes_a_name(
     assert (await worker.one()).topic == worker.shop.topic
 
 
+async def test_a_sidecar_that_starts_again_meets_them_again_and_goes_on(worker: Worker) -> None:
+    right = dict(retry_copy_headers(made_up(worker), ()))
+    headers = [right | {name: each} for name, values in FORGED.items() for each in values]
+    await forge(worker, *(tuple(each.items()) for each in headers))
+    await worker.runtime.stop()
+    again = await worker.shop.start(ordering="key")
+    assert len(await again.dead(len(headers))) == len(headers)
+    await again.publish(1)
+    assert (await again.one()).topic == worker.shop.topic
+    assert not again.runtime.vitals.failure
+
+
 @pytest.mark.parametrize("other", [{"cluster": "elsewhere"}, {"topic_id": b"?" * 16}])
 async def test_a_copy_of_nothing_here_has_no_name_of_a_message_here(
     worker: Worker, other: dict[str, object]

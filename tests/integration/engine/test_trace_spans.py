@@ -225,8 +225,14 @@ async def test_takeovers_and_the_last_commit_are_told(shop: Shop) -> None:
     assert [each["instance"] for each in of(found, "stop")] == ["one", "two"]
 
 
-async def test_an_ack_before_the_topics_are_known_is_told_of_later(shop: Shop) -> None:
-    """A sidecar that has just started serves settles before it has asked its broker for topics."""
+async def test_an_ack_before_the_topics_are_known_is_told_of_later(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sidecar that has just started serves settles before its broker has told it the topics."""
+
+    async def away() -> None:
+        raise BrokerError("it does not answer yet")
+
     worker = await shop.start()
     await worker.publish(2)
     messages = [await worker.one(), await worker.one()]
@@ -235,6 +241,7 @@ async def test_an_ack_before_the_topics_are_known_is_told_of_later(shop: Shop) -
     subscription = worker.runtime._subscriptions[NAME]
     topics, known = subscription.topics, dict(subscription.topics.known)
     subscription.ownership.drop_all()
+    monkeypatch.setattr(topics, "read", away)
     topics.known.clear()
     assert await worker.all(messages[:1], SettleVerb.ACK) == ["acked"]
     assert traces.counts.made[SpanEvent.ACK] == 1, "a crash from here on counts it"

@@ -116,7 +116,7 @@ async def bare(
     settings = consumer_settings(client.group, {name: EVERYTHING}, POLL_MS)
     session = Session(rpc, settings, client.group)
     try:
-        session.start()
+        session.start(lambda _: None)
         await session.ready(20)
         found: list[MessageQueue] = []
 

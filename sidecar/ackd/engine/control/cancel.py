@@ -65,7 +65,7 @@ class Cancels:
         self._partitions = partitions
         self._bodies = bodies
         self._claims = claims
-        self._tasks = Tasks(f"cancel.{state.name}")
+        self._tasks = Tasks(f"cancel.{state.name}", context.vitals)
         self._trying = False
         self._ends: dict[Cancel, Cancel] = {}
 

@@ -43,7 +43,7 @@ class RateLimit:
         self._membership = membership
         self._context = context
         self._came = came
-        self._tasks = Tasks(f"rate.{state.name}")
+        self._tasks = Tasks(f"rate.{state.name}", context.vitals)
         self._tokens = 0
         self._until_ms = 0
         self._timer: asyncio.TimerHandle | None = None

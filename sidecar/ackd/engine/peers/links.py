@@ -10,7 +10,7 @@ from itertools import count
 from typing import NamedTuple, Protocol
 
 from ackd.core.backoff import Backoff
-from ackd.engine.base.tasks import Tasks
+from ackd.engine.base.tasks import Tasks, Vitals
 from ackd.engine.peers.frames import (
     Frame,
     PeerAnswer,
@@ -103,10 +103,10 @@ class PeerLinks:
     and if this sidecar can't listen; then `problem` tells why.
     """
 
-    def __init__(self, network: PeerNetwork | None, clock: Clock) -> None:
+    def __init__(self, network: PeerNetwork | None, clock: Clock, vitals: Vitals) -> None:
         self._network = network
         self._clock = clock
-        self._tasks = Tasks("peers")
+        self._tasks = Tasks("peers", vitals)
         # By sidecar, the newest link last. There are several if both sides connected at once, or if
         # the other process was started again.
         self._links: dict[str, list[PeerLink]] = {}

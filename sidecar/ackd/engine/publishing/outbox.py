@@ -58,7 +58,7 @@ class OutboxService:
             settings.outbox_messages_max, settings.outbox_bytes_max, settings.idempotency_ms
         )
         self._asked: deque[_Asked] = deque()
-        self._tasks = Tasks(f"outbox.{name}")
+        self._tasks = Tasks(f"outbox.{name}", context.vitals)
         self._asking = False
 
     # --- accepting

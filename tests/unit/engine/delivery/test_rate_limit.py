@@ -65,6 +65,17 @@ async def test_without_tokens_nothing_may_go_and_the_store_is_asked(limit: Limit
     assert (limit.left(), limit.times) == (5, [8])
 
 
+async def test_a_call_that_dies_is_no_secret(limit: Limit) -> None:
+    """Nobody would ask for tokens again: the sidecar must not stay up, and ready."""
+
+    async def broken(*_: object) -> TokensTaken:
+        raise ValueError("planted")
+
+    limit.store.take = broken  # type: ignore[assignment,method-assign]
+    assert await asks(limit, 8) == 0
+    assert "planted" in limit.world.context.vitals.failure
+
+
 async def test_a_little_more_is_taken_than_one_receive_wants(limit: Limit) -> None:
     """What all sidecars may hold unused is a slice of the rate, divided among them."""
     assert await asks(limit, 1) == int(RATE * SLICE_MS / 1000) == 5

@@ -79,7 +79,7 @@ class Side:
 
 
 async def started(world: World, network: TestNetwork) -> PeerLinks:
-    links = PeerLinks(network, world.clock)
+    links = PeerLinks(network, world.clock, world.context.vitals)
     await links.start(lambda: b"")
     return links
 
@@ -129,7 +129,7 @@ async def test_a_sidecar_that_can_not_listen_connects_to_others(world: World) ->
 
 def idle(world: World, link: TestLink, side: Side) -> PeerLinks:
     """A link on which nothing has come for as long as it may stay."""
-    links = PeerLinks(None, world.clock)
+    links = PeerLinks(None, world.clock, world.context.vitals)
     links.register("work", Sides(side, side, side))
     links.opened(link)
     side.told.clear()
@@ -179,13 +179,13 @@ async def test_i8_who_is_not_needed_any_more_is_forgotten(world: World) -> None:
 
 
 async def test_without_a_network_nobody_is_tried(world: World) -> None:
-    links = PeerLinks(None, world.clock)
+    links = PeerLinks(None, world.clock, world.context.vitals)
     links.want("pod-2", "there")
     assert (links.on, links.address, links.unreachable()) == (False, "", {})
 
 
 async def test_the_newest_link_to_a_sidecar_is_used_and_then_an_older_one(world: World) -> None:
-    links, side = PeerLinks(None, world.clock), Side()
+    links, side = PeerLinks(None, world.clock, world.context.vitals), Side()
     links.register("work", Sides(side, side, side))
     first, second = TestLink(), TestLink(outgoing=False)
     links.opened(first)
@@ -218,7 +218,8 @@ FRAMES: list[tuple[Frame, tuple[str, object]]] = [
 async def test_each_frame_goes_to_its_subscription(
     world: World, frame: Frame, told: tuple[str, object]
 ) -> None:
-    links, side, other, link = PeerLinks(None, world.clock), Side(), Side(), TestLink()
+    links = PeerLinks(None, world.clock, world.context.vitals)
+    side, other, link = Side(), Side(), TestLink()
     links.register("work", Sides(side, side, side))
     links.register("play", Sides(other, other, other))
     links.received(link, write_frame(frame))
@@ -229,7 +230,7 @@ async def test_each_frame_goes_to_its_subscription(
 async def test_a_subscription_that_is_not_here_has_no_messages(
     world: World, frame: Frame, _: object
 ) -> None:
-    links, link = PeerLinks(None, world.clock), TestLink()
+    links, link = PeerLinks(None, world.clock, world.context.vitals), TestLink()
     links.received(link, write_frame(frame))
     answers: list[Frame] = []
     if isinstance(frame, PeerAsk | PeerCancel):
@@ -240,7 +241,7 @@ async def test_a_subscription_that_is_not_here_has_no_messages(
 
 
 async def test_who_is_registered_last_gets_the_frames(world: World) -> None:
-    links, before, now = PeerLinks(None, world.clock), Side(), Side()
+    links, before, now = PeerLinks(None, world.clock, world.context.vitals), Side(), Side()
     links.register("work", Sides(before, before, before))
     links.register("work", Sides(now, now, now))
     link = TestLink()
@@ -250,7 +251,8 @@ async def test_who_is_registered_last_gets_the_frames(world: World) -> None:
 
 async def test_i8_where_there_was_no_room_all_subscriptions_hear_of_it(world: World) -> None:
     """Once: when all has been sent, or when less was granted than was asked for."""
-    links, one, two, link = PeerLinks(None, world.clock), Side(), Side(), TestLink()
+    links = PeerLinks(None, world.clock, world.context.vitals)
+    one, two, link = Side(), Side(), TestLink()
     links.register("one", Sides(one, one, one))
     links.register("two", Sides(two, two, two))
     links.opened(link)
@@ -276,11 +278,11 @@ async def test_i8_where_there_was_no_room_all_subscriptions_hear_of_it(world: Wo
 
 
 async def test_what_is_no_frame_is_the_transports_to_refuse(world: World) -> None:
-    links = PeerLinks(None, world.clock)
+    links = PeerLinks(None, world.clock, world.context.vitals)
     with pytest.raises(ValueError, match="invalid frame"):
         links.received(TestLink(), b"hello")
 
 
 async def test_numbers_are_used_once(world: World) -> None:
-    links = PeerLinks(None, world.clock)
+    links = PeerLinks(None, world.clock, world.context.vitals)
     assert [links.number() for _ in range(3)] == [1, 2, 3]

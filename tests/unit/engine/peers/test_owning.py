@@ -33,7 +33,7 @@ def dispatcher(world: World) -> Dispatcher:
 
 @pytest.fixture
 def links(world: World) -> PeerLinks:
-    return PeerLinks(None, world.clock)
+    return PeerLinks(None, world.clock, world.context.vitals)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ class Bench:
     """The questions of one subscription, and a link to pod-2."""
 
     def __init__(self, world: World) -> None:
-        self.links = PeerLinks(None, world.clock)
+        self.links = PeerLinks(None, world.clock, world.context.vitals)
         self.questions = PeerQuestions(NAME, self.links)
         self.link = TestLink()
         self.links.opened(self.link)

@@ -46,7 +46,7 @@ class Bench:
         self.released: list[str] = []
         self.brought: list[str] = []
         self.failed: list[int] = []
-        self.links = PeerLinks(None, world.clock)
+        self.links = PeerLinks(None, world.clock, world.context.vitals)
         self.dispatcher = world.dispatcher()
         world.state.signals.deliver.connect(self.dispatcher.serve)
         self.sharing = self.shares()
