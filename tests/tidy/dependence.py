@@ -20,12 +20,7 @@ ENGINE_PARTS: dict[str, tuple[str, ...]] = {
     "ackd.engine.cluster": ("ackd.engine.base", "ackd.engine.partition"),
     "ackd.engine.tracing": ("ackd.engine.base", "ackd.engine.partition"),
     "ackd.engine.retry": ("ackd.engine.base", "ackd.engine.partition"),
-    "ackd.engine.settlement": (
-        "ackd.engine.base",
-        "ackd.engine.partition",
-        "ackd.engine.cluster.members",
-        "ackd.engine.cluster.membership",
-    ),
+    "ackd.engine.settlement": ("ackd.engine.base", "ackd.engine.partition"),
     "ackd.engine.ownership": (
         "ackd.engine.base",
         "ackd.engine.partition",
@@ -42,7 +37,6 @@ ENGINE_PARTS: dict[str, tuple[str, ...]] = {
     # Messages from any sidecar: receives wait at other owners, and theirs here.
     "ackd.engine.peers": (
         "ackd.engine.base",
-        "ackd.engine.partition",
         "ackd.engine.cluster",
         "ackd.engine.settlement",
         "ackd.engine.delivery",

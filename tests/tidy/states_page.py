@@ -24,10 +24,11 @@ Drawn from the transition table in `sidecar/ackd/core/record/transitions.py` by 
 tests.tidy.states_page`; a test fails when this page is older than the table.
 
 A *state* is what the store keeps of a message, a *phase* is how it looks at a moment of the store's
-clock. `expired` is a lease whose deadline has passed and that was not handed on; `acked` and `gone`
-(finished in another way: its copy is in the dead-letter topic, retention or compaction removed it)
-are one bit. `forgotten` is a lease whose grant a rollback of the store took away, until the owner
-has repaired the record; *unrepaired* means that the request is tried again, then `unavailable`.
+clock. `expired` is a lease whose deadline has passed, and nobody else has got the message; `acked`
+and `gone` (finished in another way: its copy is in the dead-letter topic, retention or compaction
+removed it) are one bit. `forgotten` is a lease whose grant a rollback of the store took away, until
+the owner has repaired the record; *unrepaired* means that the request is tried again, then
+`unavailable`.
 
 ```mermaid
 {diagram}
@@ -36,14 +37,14 @@ has repaired the record; *unrepaired* means that the request is tried again, the
 ## What each request does in each phase
 
 As the holder of the newest token sees it. With an older token the message looks `gone`, unless it
-is acked. `grant` is the owner's request to hand a message out; while a message is `leased`, or
+is acked. `grant` is the owner's request to deliver a message; while a message is `leased`, or
 `waiting` and not yet due, it answers *held*. The last four are the owner's too: `move to retry`
 moves a message into its origin record on the way to the retry topic, `mark dead` gives it up
 because its attempts are used up, `place copy` lets a copy from the retry topic in that has claimed
 its origin record, `finish` comes after the copy (dead letter or retry) was stored. *lost* changes
 nothing. Settles that count in phase `expired` say `late`.
 
-While a message is `sending`, and after it was sent, its settles are decided by this same table in
+While a message is `moving`, and after it was sent, its settles are decided by this same table in
 the origin record, which holds the lease or the delay as it was. Once a copy has claimed the origin
 record, nothing changes there any more: an ack or an extend is *lost*, a repeat gets its old answer.
 

@@ -16,6 +16,7 @@ from tests.tidy.file_names import CONCEPTS, file_names, file_names_needlessly_sh
 from tests.tidy.inheritance import inheritance, inheritance_needlessly_named
 from tests.tidy.lua import lua_bare_index, lua_function_size
 from tests.tidy.old_words import lua_old_words, old_words
+from tests.tidy.rooms import rooms
 from tests.tidy.sources import Source, read_sources
 from tests.tidy.verb_lists import verb_lists
 from tests.tidy.vital_tasks import vital_tasks
@@ -39,6 +40,7 @@ SOURCE_CHECKS: list[Check] = [
     unfed_metrics,
     ledger_is_closed,
     verb_lists,
+    rooms,
     vital_tasks,
 ]
 
@@ -117,7 +119,10 @@ class A:
         self._tasks.start(work(), "work"{0})
 """
 
+HEAD = "'''Decides.\n\nIt {0}.\n'''\n"
+
 PLANTED: list[tuple[Check, str, str]] = [
+    (rooms, "sidecar/ackd/engine/base/__init__.py", HEAD.format("asks `partition`")),
     (vital_tasks, "sidecar/ackd/engine/base/bad.py", UNNOTICED.format("")),
     (vital_tasks, "sidecar/ackd/engine/base/bad.py", UNNOTICED.format(", vital=True")),
     (dependence, "sidecar/ackd/core/bad.py", '"""."""\nimport asyncio\n'),

@@ -24,6 +24,7 @@ from tests.tidy.inheritance import inheritance, inheritance_needlessly_named
 from tests.tidy.lua import lua_bare_index, lua_function_size
 from tests.tidy.old_words import lua_old_words, old_words
 from tests.tidy.reach_throughs import reach_throughs, reach_throughs_needlessly_open
+from tests.tidy.rooms import rooms
 from tests.tidy.sources import Source, read_sources
 from tests.tidy.verb_lists import verb_lists
 from tests.tidy.vital_tasks import vital_tasks
@@ -67,6 +68,7 @@ def sources() -> list[Source]:
         reach_throughs_needlessly_open,
         old_words,
         verb_lists,
+        rooms,
         vital_tasks,
     ],
     ids=lambda check: check.__name__,

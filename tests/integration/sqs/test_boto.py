@@ -313,9 +313,10 @@ def test_a_wrong_signature_gets_nothing(make: MakeSidecar, tmp_path: Any) -> Non
 
 def test_a_web_page_gets_nothing(make: MakeSidecar) -> None:
     sqs = make()
-    form = {"Content_Type": "application/x-www-form-urlencoded", "Origin": "https://evil.example"}
-    status, answer = call(sqs.port, "POST", "/", b"Action=ListQueues", **form)
-    assert (status, answer["type"]) == (403, "/problems/forbidden")
+    form = {"Content_Type": "application/x-www-form-urlencoded"}
+    for told in ({"Origin": "https://evil.example"}, {"Sec_Fetch_Site": "cross-site"}):
+        status, answer = call(sqs.port, "POST", "/", b"Action=ListQueues", **form, **told)
+        assert (status, answer["type"]) == (403, "/problems/forbidden"), told
 
 
 def test_the_guides_lines_work(make: MakeSidecar) -> None:

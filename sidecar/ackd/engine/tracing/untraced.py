@@ -1,6 +1,6 @@
 """What is told of messages when traces are off: nothing.
 
-Who has something to tell tells it always, and never asks whether anybody listens.
+Other parts call these methods whether traces are on or off.
 """
 
 from __future__ import annotations
