@@ -431,7 +431,7 @@ def test_files_of_one_concept_may_have_one_name(tmp_path: Path) -> None:
 
 
 def test_a_module_is_tested_in_a_file_of_its_name(tmp_path: Path) -> None:
-    """A file of a longer name is that of a shorter one only if no module has it. One test is too few
+    """A longer name is that of a shorter module only if no module has it. One test is too few
     for 61 lines.
     """
     engine, tests = "sidecar/ackd/engine", "tests/unit/engine"
