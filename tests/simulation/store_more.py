@@ -16,7 +16,7 @@ from ackd.core.outbox import (
     TakeRequest,
     TakeResult,
 )
-from ackd.ports import AssignedPlace
+from ackd.ports import AssignedPlace, Placed, StoredAt
 from tests.simulation.store import Observer, Work
 
 Through = Callable[[Work[Any]], Awaitable[Any]]
@@ -132,15 +132,22 @@ class SimPlaces:
         self._call = call
 
     async def assign(
+        self, subscription: str, topic_id: bytes, keep_ms: int, arrivals: Sequence[StoredAt]
+    ) -> Placed:
+        """Intern."""
+        told = list(arrivals)
+        found: Placed = await self._call(
+            lambda s: s.places.assign(subscription, topic_id, keep_ms, told)
+        )
+        return found
+
+    async def remember(
         self,
         subscription: str,
         topic_id: bytes,
         keep_ms: int,
-        arrivals: Sequence[tuple[bytes, AssignedPlace]],
-    ) -> list[AssignedPlace]:
-        """Intern."""
-        told = list(arrivals)
-        found: list[AssignedPlace] = await self._call(
-            lambda s: s.places.assign(subscription, topic_id, keep_ms, told)
-        )
-        return found
+        held: Sequence[tuple[bytes, AssignedPlace]],
+    ) -> None:
+        """Keep."""
+        told = list(held)
+        await self._call(lambda s: s.places.remember(subscription, topic_id, keep_ms, told))

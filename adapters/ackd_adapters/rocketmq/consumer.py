@@ -39,7 +39,9 @@ from ackd_adapters.rocketmq.session import Session, consumer_settings
 LOG = logging.getLogger("ackd.rocketmq")
 
 COPIES: Final = 1 << 14
-"""Partitions from this number on are for broker retries whose message is no longer known."""
+"""Partitions from this number on are for broker retries whose message is no longer known. Their
+numbers stay below `GENERATION` of `ackd.core.log_generations`.
+"""
 DRAWS: Final = 4
 """Pending receives for a topic; each returns at most 32 messages. An ordered topic needs one."""
 PAUSE_S: Final = 0.2
@@ -214,7 +216,12 @@ class RocketMQConsumer:
 
     async def _hand_over(self, topic: str, found: list[Taken]) -> None:
         arrivals = [
-            Arrival(each.message_id.encode(), assigned_place(each), envelope.record(each))
+            Arrival(
+                each.message_id.encode(),
+                assigned_place(each),
+                envelope.record(each),
+                each.stored_ms if each.offset >= 0 else 0,
+            )
             for each in found
         ]
         unknown = {each.place.partition for each in arrivals if each.place.partition >= COPIES}
@@ -258,6 +265,8 @@ class RocketMQConsumer:
         received.
         """
         self._sessions += 1
+        # One that the engine has added must not be missing either (`_may_draw`).
+        self._assigned.setdefault(partition)
         self._fetching[partition] = self._sessions
         self._paused.pop(partition, None)
         self._look_again()
@@ -328,5 +337,7 @@ def assigned_place(taken: Taken) -> AssignedPlace:
 
 
 def topic_id(namespace: str, topic: str) -> bytes:
-    """An identity made of the name: a topic that was deleted and made again can't be recognised."""
+    """An identity made of the name. That the topic was deleted and made again is told by the store
+    times of its messages (`ackd.core.log_generations`).
+    """
     return blake2b(f"{namespace}%{topic}".encode(), digest_size=TOPIC_ID_BYTES).digest()

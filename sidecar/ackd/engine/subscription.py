@@ -356,6 +356,8 @@ class Subscription:
         """Connect the signals of lower parts to their handlers."""
         signals = self.state.signals
         signals.deliver.connect(self.dispatcher.serve)
+        if self.events.broker_side_acks is not None:
+            signals.room.connect(self.events.broker_side_acks.taken)
         signals.room.connect(self.fetch_throttle.adjust)
         signals.timers.connect(self.timers.wake)
         signals.beat.connect(self.heartbeat.beat_soon)

@@ -21,7 +21,7 @@ from ackd.ports.broker import (
     PublishResult,
     Stored,
 )
-from ackd.ports.broker_side_acks import BrokerSideAcks, Places
+from ackd.ports.broker_side_acks import BrokerSideAcks, LogCut, Placed, Places, StoredAt
 from ackd.ports.clock import Clock
 from ackd.ports.condition import Condition
 from ackd.ports.consumer import Committed, Consumer, ConsumerSpec, StartPolicy, TopicInfo
@@ -75,6 +75,7 @@ __all__ = [
     "Fetched",
     "Groups",
     "Headers",
+    "LogCut",
     "LogEvent",
     "Lost",
     "Member",
@@ -86,6 +87,7 @@ __all__ = [
     "PeerLink",
     "PeerNetwork",
     "PeerUser",
+    "Placed",
     "Places",
     "PublishResult",
     "Record",
@@ -95,6 +97,7 @@ __all__ = [
     "StartPolicy",
     "Store",
     "Stored",
+    "StoredAt",
     "TopicInfo",
     "TopicLook",
     "TopicReplaced",

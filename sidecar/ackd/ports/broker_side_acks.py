@@ -8,7 +8,7 @@ any order. The store decides as usual, and the adapter acks at the broker afterw
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from ackd.core.ids import TopicPartition
 from ackd.ports.events import AssignedPlace
@@ -16,7 +16,12 @@ from ackd.ports.events import AssignedPlace
 
 @runtime_checkable
 class BrokerSideAcks(Protocol):
-    """A `Consumer` of such a broker also implements this. No method waits or raises."""
+    """A `Consumer` of such a broker also implements this. No method waits or raises.
+
+    The engine may add partitions that the adapter never assigned, for messages at offsets that the
+    broker uses again (`LogCut`). They have numbers from `GENERATION` of `ackd.core.log_generations`
+    on, and `fetch_from` is called for them as for others.
+    """
 
     def placed(self, topic: str, message: bytes, place: AssignedPlace) -> None:
         """The engine keeps this arrival and will name it by `place`."""
@@ -33,17 +38,50 @@ class BrokerSideAcks(Protocol):
         """List the arrivals that the engine keeps and that are not finished."""
 
 
+class StoredAt(NamedTuple):
+    """A message of an `Arrival`: its id, where it is stored, and since when."""
+
+    id: bytes
+    place: AssignedPlace
+    stored_ms: int
+
+
+class LogCut(NamedTuple):
+    """The broker uses offsets of `partition` again, at latest from `offset` on: it lost what was
+    there, or the topic was made again. Messages from there on are of this `generation`.
+    """
+
+    partition: int
+    offset: int
+    generation: int
+
+
+class Placed(NamedTuple):
+    """The places of messages, in their order, and the cuts that these messages showed first."""
+
+    places: list[AssignedPlace]
+    cuts: list[LogCut]
+
+
 class Places(Protocol):
-    """Remembers, in the store, the first place of messages that come again under another one."""
+    """Remembers, in the store, the first place of messages that come again under another one.
+
+    No two messages ever get the same place, though the broker may use an offset again.
+    """
 
     async def assign(
+        self, subscription: str, topic_id: bytes, keep_ms: int, arrivals: Sequence[StoredAt]
+    ) -> Placed:
+        """Return the place under which each message is known. An unknown message gets the offset
+        where it is stored, in a partition of the log's generation. The store remembers the place
+        for at least `keep_ms` after the last question. Raises StoreError.
+        """
+
+    async def remember(
         self,
         subscription: str,
         topic_id: bytes,
         keep_ms: int,
-        arrivals: Sequence[tuple[bytes, AssignedPlace]],
-    ) -> list[AssignedPlace]:
-        """Return the place under which each message is known. An unknown message gets the given
-        one. The store remembers it for at least `keep_ms` after the last question. Raises
-        StoreError.
-        """
+        held: Sequence[tuple[bytes, AssignedPlace]],
+    ) -> None:
+        """Remember these places for `keep_ms` from now on. Raises StoreError."""

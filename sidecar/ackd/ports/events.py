@@ -155,12 +155,15 @@ class Arrival:
     time it comes.
 
     `place`: where it is stored; the engine knows it by this place only if it never came under
-    another one.
+    another one, and if no other message had the place before. `stored_ms`: when the broker stored
+    it there, Unix time, 0 = not known. Within a log it only grows, which tells when the broker
+    uses offsets again.
     """
 
     id: bytes
     place: AssignedPlace
     record: Record
+    stored_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

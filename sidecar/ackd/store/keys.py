@@ -79,8 +79,16 @@ class Keys:
         return f"{self.base}{{seen:{escape(subscription)}}}:m"
 
     def places(self, subscription: str, topic_id: bytes) -> str:
-        """The prefix of the keys that remember broker message ids of a topic. They have a TTL."""
+        """The prefix of the keys that remember broker message ids of a topic. They have a TTL, but
+        for the one with the generations of its logs.
+        """
         return f"{self.base}{{places:{escape(subscription)}:{topic_id.hex()}}}:"
+
+    def log_generations(self, subscription: str, topic_id: bytes) -> str:
+        """The hash with the generations of a topic's logs, which belongs to its records: without it
+        a message at an offset that was used before would be taken for the finished one (I1).
+        """
+        return f"{self.places(subscription, topic_id)}g"
 
     def value(self, name: str) -> str:
         return f"{self.base}value:{escape(name)}"

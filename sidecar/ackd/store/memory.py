@@ -24,9 +24,9 @@ from ackd.core.record.protocol import (
     Snapshot,
 )
 from ackd.core.record.state import LAYOUT, PartitionRecord
-from ackd.ports import AssignedPlace, Condition, Member, Members
+from ackd.ports import Condition, Member, Members
 from ackd.store.memory_outbox import MemoryDedupKeys, MemoryOutboxes
-from ackd.store.places import MemoryPlaces
+from ackd.store.places import KnownPlaces, MemoryPlaces
 
 FORGET_MS = 3_600_000
 
@@ -59,9 +59,7 @@ class Data:
     buckets: dict[str, Bucket] = field(default_factory=dict)
     outboxes: dict[str, Outbox] = field(default_factory=dict)
     seen: dict[str, DedupWindow] = field(default_factory=dict)
-    places: dict[tuple[str, bytes], dict[int, dict[bytes, AssignedPlace]]] = field(
-        default_factory=dict
-    )
+    places: dict[tuple[str, bytes], KnownPlaces] = field(default_factory=dict)
 
 
 class MemoryStore:

@@ -1,17 +1,30 @@
-"""Remember which offset each broker message id got: on a server (`places.lua`) or in memory.
+"""Remember which place each broker message id got: on a server (`places.lua`) or in memory.
 
 Some brokers name a message in several ways. All ids of a message get the place of the first one.
+Some use offsets again; then it is a place in another partition (`ackd.core.log_generations`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
+from ackd.core.log_generations import (
+    GENERATION,
+    GenerationsExhaustedError,
+    LogGenerations,
+    partition_of,
+)
 from ackd.errors import StoreDataError
-from ackd.ports import AssignedPlace
+from ackd.ports import AssignedPlace, LogCut, Placed, StoredAt
 from ackd.store.keys import Keys
 from ackd.store.outbox import Run, Word
 from ackd.store.scripts import PLACES
+
+_PARTS: Final = 2
+HELD: Final = -1
+"""For the script, in place of a store time: the message is held under this very place."""
 
 
 class RedisPlaces:
@@ -22,54 +35,119 @@ class RedisPlaces:
         self._run = run
 
     async def assign(
+        self, subscription: str, topic_id: bytes, keep_ms: int, arrivals: Sequence[StoredAt]
+    ) -> Placed:
+        words: list[Word] = [keep_ms]
+        for message, (partition, offset), stored_ms in arrivals:
+            _check(partition)
+            words += (message, partition, offset, max(stored_ms, 0))
+        places, cuts = await self._ask(subscription, topic_id, words)
+        if len(places) != len(arrivals):
+            raise StoreDataError("the places of messages can't be read")
+        return Placed(
+            [AssignedPlace(*_numbers(each, 2)) for each in places],
+            [LogCut(*_numbers(each, 3)) for each in cuts],
+        )
+
+    async def remember(
         self,
         subscription: str,
         topic_id: bytes,
         keep_ms: int,
-        arrivals: Sequence[tuple[bytes, AssignedPlace]],
-    ) -> list[AssignedPlace]:
+        held: Sequence[tuple[bytes, AssignedPlace]],
+    ) -> None:
         words: list[Word] = [keep_ms]
-        for message, place in arrivals:
-            words += (message, f"{place.partition}:{place.offset}")
+        for message, (partition, offset) in held:
+            words += (message, partition, offset, HELD)
+        await self._ask(subscription, topic_id, words)
+
+    async def _ask(
+        self, subscription: str, topic_id: bytes, words: Sequence[Word]
+    ) -> list[list[bytes]]:
         answer = await self._run(self._keys.places(subscription, topic_id), PLACES, words)
-        if not isinstance(answer, list) or len(answer) != len(arrivals):
+        if not isinstance(answer, list) or len(answer) != _PARTS:
             raise StoreDataError("the places of messages can't be read")
-        return [_place(each) for each in answer]
+        return answer
 
 
-def _place(text: bytes) -> AssignedPlace:
-    partition, _, offset = text.partition(b":")
+def _check(partition: int) -> None:
+    if partition >= GENERATION:
+        raise StoreDataError(f"an adapter's partitions are below {GENERATION}, not {partition}")
+
+
+def _numbers(text: bytes, count: int) -> list[int]:
     try:
-        return AssignedPlace(int(partition), int(offset))
+        numbers = [int(each) for each in text.split(b":")]
     except ValueError:
-        raise StoreDataError("the place of a message can't be read") from None
+        numbers = []
+    if len(numbers) != count:
+        raise StoreDataError("the place of a message can't be read")
+    return numbers
+
+
+@dataclass(slots=True)
+class KnownPlaces:
+    """What a store in memory knows of a subscription's topic.
+
+    `ids`: by period (`keep_ms` long), then by message id; the newest two periods are kept. `logs`:
+    by the adapter's partition.
+    """
+
+    ids: dict[int, dict[bytes, AssignedPlace]] = field(default_factory=dict)
+    logs: dict[int, LogGenerations] = field(default_factory=dict)
 
 
 class MemoryPlaces:
-    """The same without a server.
-
-    `known`: by subscription and topic id, then by period (`keep_ms` long), then by message id. The
-    newest two periods are kept.
-    """
+    """The same without a server. `known`: by subscription and topic id."""
 
     def __init__(
-        self,
-        known: dict[tuple[str, bytes], dict[int, dict[bytes, AssignedPlace]]],
-        now_us: Callable[[], int],
+        self, known: dict[tuple[str, bytes], KnownPlaces], now_us: Callable[[], int]
     ) -> None:
         self._known = known
         self._now_us = now_us
 
     async def assign(
+        self, subscription: str, topic_id: bytes, keep_ms: int, arrivals: Sequence[StoredAt]
+    ) -> Placed:
+        known = self._known.setdefault((subscription, topic_id), KnownPlaces())
+        current, before = self._periods(known, keep_ms)
+        placed, came = Placed([], []), dict[int, list[tuple[int, int]]]()
+        for message, (number, offset), stored_ms in arrivals:
+            place = current.get(message) or before.get(message)
+            if place is None:
+                _check(number)
+                log = known.logs.setdefault(number, LogGenerations())
+                try:
+                    generation, cut = log.of(offset, stored_ms)
+                except GenerationsExhaustedError as error:
+                    raise StoreDataError(str(error)) from None
+                if cut:
+                    placed.cuts.append(LogCut(number, offset, generation))
+                came.setdefault(number, []).append((offset, stored_ms))
+                place = AssignedPlace(partition_of(number, generation), offset)
+            current[message] = place
+            placed.places.append(place)
+        for number, messages in came.items():
+            known.logs[number].seen(messages)
+        return placed
+
+    async def remember(
         self,
         subscription: str,
         topic_id: bytes,
         keep_ms: int,
-        arrivals: Sequence[tuple[bytes, AssignedPlace]],
-    ) -> list[AssignedPlace]:
+        held: Sequence[tuple[bytes, AssignedPlace]],
+    ) -> None:
+        known = self._known.setdefault((subscription, topic_id), KnownPlaces())
+        current, before = self._periods(known, keep_ms)
+        for message, place in held:
+            current.setdefault(message, before.get(message, place))
+
+    def _periods(
+        self, known: KnownPlaces, keep_ms: int
+    ) -> tuple[dict[bytes, AssignedPlace], dict[bytes, AssignedPlace]]:
+        """The ids of the current period and of the one before it."""
         index = self._now_us() // 1000 // keep_ms
-        known = self._known.setdefault((subscription, topic_id), {})
-        for old in [each for each in known if each < index - 1]:
-            del known[old]
-        current, before = known.setdefault(index, {}), known.get(index - 1, {})
-        return [current.setdefault(one, before.get(one, place)) for one, place in arrivals]
+        for old in [each for each in known.ids if each < index - 1]:
+            del known.ids[old]
+        return known.ids.setdefault(index, {}), known.ids.get(index - 1, {})

@@ -13,6 +13,7 @@ from enum import IntEnum
 from hashlib import sha1
 from importlib.resources import files
 
+from ackd.core import log_generations
 from ackd.core.bitmap import CHUNK_BYTES
 from ackd.core.record import (
     copies,
@@ -41,6 +42,10 @@ _NUMBERS: dict[str, dict[str, int]] = {
     "Members": {
         name: getattr(roster, name)
         for name in ("SUM", "GONE_MAX", "SILENT_US", "CHANGES", "ALL", "UNKNOWN")
+    },
+    "Log": {
+        name: getattr(log_generations, name)
+        for name in ("GENERATION", "GENERATIONS_MAX", "CUTS_MAX", "SAMPLES_MAX", "DENSE")
     },
     "Bound": {
         "ATTEMPT_MAX": record.ATTEMPT_MAX,

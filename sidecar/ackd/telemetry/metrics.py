@@ -207,6 +207,12 @@ class Metrics:
             "Finished messages that the broker brought again; they were settled silently.",
             (of,),
         )
+        self.log_cuts = self._made.counter(
+            "ackd_log_cuts",
+            "Times that a broker with individual acks used offsets of a log again: it lost what was"
+            " there, or the topic was made again.",
+            (of,),
+        )
         self.vanished = self._made.counter(
             "ackd_vanished", "Delivered messages that the broker no longer has.", (of,)
         )

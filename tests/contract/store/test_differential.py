@@ -72,7 +72,8 @@ LINES = [0, 0, 5, 5, (1 << 48) - 1]
 BASES = [0, 40, 2_000, CHUNK - 20, CHUNK + 300, 3 * CHUNK + 5]
 
 
-def _with_clock(*parts: str) -> str:
+def with_clock(*parts: str) -> str:
+    """A script that reads the time from a key."""
     text = scripts.source(*parts)
     assert text.count(TIME) == 1
     read = f'(function() local us = redis.call("GET", "{CLOCK_KEY}") '
@@ -103,8 +104,8 @@ class Pair:
 
     def __post_init__(self) -> None:
         self.meta = Keys("test").ledger(self.key)
-        self._apply = self.client.register_script(_with_clock(*scripts.APPLY_PARTS))
-        self._open = self.client.register_script(_with_clock("prelude", "open"))
+        self._apply = self.client.register_script(with_clock(*scripts.APPLY_PARTS))
+        self._open = self.client.register_script(with_clock("prelude", "open"))
 
     def open(self, request: Open) -> Snapshot:
         """Open both, compare, return the answer."""

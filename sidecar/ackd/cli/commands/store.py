@@ -13,7 +13,7 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from ackd.cli import common, exit_codes
@@ -167,19 +167,31 @@ async def _rm(store: Store, settings: Settings, arguments: argparse.Namespace) -
         partition=arguments.partition,
     )
     kept = 0
+    left = list(found.rows)
     for row in rows:
         why = refused(row)
         if why:
             kept += 1
         elif arguments.yes and not await survey.forget(row.found):
             why, kept = "it has changed since it was looked at", kept + 1
+        else:
+            left.remove(row)
         verb = "removed" if arguments.yes else "would remove"
         print(f"kept ({why})" if why else verb, _line(row))
+    if arguments.yes:
+        for subscription, topic_id in _topics(rows) - _topics(left):
+            await survey.forget_logs(subscription, topic_id)
     if arguments.orphans:
         await _leftovers(survey, found, do=arguments.yes)
     if not arguments.yes:
         print("nothing was removed; --yes does it")
     return exit_codes.CONFIG if kept else exit_codes.DONE
+
+
+def _topics(rows: Iterable[StoreRow]) -> set[tuple[str, bytes]]:
+    """The topics of which these are records, each with its subscription."""
+    keys = [row.found.key for row in rows if row.found.key is not None]
+    return {(key.subscription, key.topic_id) for key in keys}
 
 
 async def _leftovers(survey: Survey, found: Inventory, *, do: bool) -> None:

@@ -24,6 +24,7 @@ from ackd.engine.partition.histories import holder_of, past_deliveries
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.settlement.whereabouts import Step, Whereabouts
 from ackd.errors import BrokerError, PressureError, UnknownMessageError
+from ackd.ports import BrokerSideAcks
 
 SEARCHES_MAX = 4
 """Searches of the dead-letter topic at the same time; each opens a reader at the broker (I8)."""
@@ -111,7 +112,9 @@ class MessageLookup:
             if not self._topics.known:
                 raise
             info = None
-        if info is None or tp.partition >= info.partitions:
+        # A log that was cut goes on in partitions beyond those that the broker tells of.
+        beyond = isinstance(self._state.consumer, BrokerSideAcks)
+        if info is None or (tp.partition >= info.partitions and not beyond):
             raise UnknownMessageError(f"{self._state.name} has no partition {tp}")
         return LedgerKey(self._state.cluster, self._state.name, info.topic_id, tp.partition), offset
 

@@ -3,6 +3,8 @@ get from us.
 
 The store decides as it does for a log. A finished message that the broker delivers again is acked
 silently; one under a live lease is kept and not granted; the record counts the attempts (R31, R32).
+A message at an offset that the broker uses again gets a place in another partition, which this
+sidecar then adds to those that it draws (R1).
 """
 
 from __future__ import annotations
@@ -10,17 +12,31 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from ackd.core.ids import TopicPartition
 from ackd.core.ledger.unordered import UnorderedLedger
+from ackd.core.log_generations import partition_of
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
 from ackd.errors import StoreError
-from ackd.ports import Arrived, Assigned, AssignedPlace, BrokerSideAcks, Record, Revoked
+from ackd.ports import (
+    Arrival,
+    Arrived,
+    Assigned,
+    AssignedPlace,
+    BrokerSideAcks,
+    Condition,
+    LogCut,
+    Placed,
+    Record,
+    Revoked,
+    StoredAt,
+)
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -35,6 +51,18 @@ meanwhile. The broker redelivers a message that was lost on its way to us far so
 REMIND_BATCH: Final = 1_000
 LOOK_MS: Final = 5_000
 SHARE_MS: Final = 500
+WAIT_MS: Final = 10_000
+"""Messages wait this long for a partition that is being taken; then the broker gets them back."""
+CUT_TOLD_MS: Final = 3_600_000
+"""Readiness names a log that was cut for this long."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Messages of a partition that this sidecar is about to own, with their ids."""
+
+    until_ms: int
+    messages: list[tuple[bytes, Record]] = field(default_factory=list)
 
 
 class BrokerAckFlow:
@@ -60,6 +88,8 @@ class BrokerAckFlow:
         self._revoked = revoked
         self._context = context
         self._offered: dict[TopicPartition, None] = {}
+        self._waiting: dict[TopicPartition, _Waiting] = {}
+        self._cuts: dict[str, int] = {}
 
     async def on(self, event: Arrived | Assigned) -> None:
         """Take messages, or partitions that any sidecar may draw from."""
@@ -104,29 +134,87 @@ class BrokerAckFlow:
         the broker keeps holding them: it counts an attempt for each message that is given back.
         """
         known = self._topics.known.get(event.topic)
-        places = [] if known is None else await self._assign_places(event, known.topic_id)
-        if not places:
+        if known is None:
             for arrival in event.arrivals:
                 self._consumer.unwanted(event.topic, arrival.id)
             return
-        self._context.metrics.fetched.at(self._state.name).inc(len(places))
-        groups: dict[int, list[Record]] = {}
-        for arrival, place in zip(event.arrivals, places, strict=True):
-            partition = self._partitions.owned.get(TopicPartition(event.topic, place.partition))
-            if partition is None:
+        found = await self._assign_places(event, known.topic_id)
+        for cut in found.cuts:
+            self._tell(event.topic, cut)
+        self._context.metrics.fetched.at(self._state.name).inc(len(found.places))
+        groups: dict[TopicPartition, list[Arrival]] = {}
+        for arrival, place in zip(event.arrivals, found.places, strict=True):
+            tp = TopicPartition(event.topic, place.partition)
+            if tp not in self._offered:
+                await self._add(tp)
+            if tp not in self._partitions.owned and tp not in self._waiting:
                 self._consumer.unwanted(event.topic, arrival.id)
                 continue
             self._consumer.placed(event.topic, arrival.id, place)
             arrival.record.offset = place.offset
-            groups.setdefault(place.partition, []).append(arrival.record)
-        for number, records in groups.items():
-            partition = self._partitions.owned.get(TopicPartition(event.topic, number))
+            groups.setdefault(tp, []).append(arrival)
+        for tp, arrivals in groups.items():
+            partition = self._partitions.owned.get(tp)
             if partition is not None:
-                self._take(partition, records)
+                self._take(partition, [each.record for each in arrivals])
+            elif tp in self._waiting:
+                self._waiting[tp].messages += [(each.id, each.record) for each in arrivals]
+            else:  # it went while another one was added
+                for each in arrivals:
+                    self._consumer.unwanted(tp.topic, each.id)
         self._state.signals.room()
 
-    async def _assign_places(self, event: Arrived, topic_id: bytes) -> list[AssignedPlace]:
-        asked = [(each.id, each.place) for each in event.arrivals]
+    async def _add(self, tp: TopicPartition) -> None:
+        """Draw a partition that the adapter knows nothing of: of a later generation of a log.
+
+        Its messages wait here until this sidecar owns it. Given back, they would come again after a
+        while only, and cost an attempt at the broker.
+        """
+        self._offered[tp] = None
+        await self._share()
+        if tp in self._partitions.assigned:
+            self._waiting[tp] = _Waiting(self._context.clock.monotonic_ms() + WAIT_MS)
+
+    def taken(self) -> None:
+        """A partition may have been taken: pass its messages on. Give those back whose partition
+        will not be this sidecar's.
+        """
+        if not self._waiting:
+            return
+        now_ms = self._context.clock.monotonic_ms()
+        for tp, waiting in list(self._waiting.items()):
+            partition = self._partitions.owned.get(tp)
+            if partition is not None:
+                del self._waiting[tp]
+                self._take(partition, [record for _, record in waiting.messages])
+            elif now_ms >= waiting.until_ms or tp not in self._partitions.assigned:
+                del self._waiting[tp]
+                for message, _ in waiting.messages:
+                    self._consumer.unwanted(tp.topic, message)
+
+    def _tell(self, topic: str, cut: LogCut) -> None:
+        """Say that a log was cut: its owner should know, although no message is lost by it here."""
+        tp = TopicPartition(topic, cut.partition)
+        detail = (
+            f"topic {topic} queue {cut.partition}: the broker uses offsets again, at latest from "
+            f"{cut.offset} on: it lost what was there, or the topic was made again; messages from "
+            f"there on are delivered as new ones, in partition "
+            f"{partition_of(cut.partition, cut.generation)}"
+        )
+        LOG.warning("%s: %s", self._state.name, detail)
+        self._context.metrics.log_cuts.at(self._state.name).inc()
+        code = f"log-cut/{tp}"
+        self._cuts[code] = self._context.clock.monotonic_ms() + CUT_TOLD_MS
+        self._state.report(Condition(code, detail, warning=True))
+
+    def _end_tells(self, now_ms: int) -> None:
+        for code, until_ms in list(self._cuts.items()):
+            if now_ms >= until_ms:
+                del self._cuts[code]
+                self._state.clear(code)
+
+    async def _assign_places(self, event: Arrived, topic_id: bytes) -> Placed:
+        asked = [StoredAt(each.id, each.place, each.stored_ms) for each in event.arrivals]
         name, places = self._state.name, self._context.store.places
         while True:
             try:
@@ -160,10 +248,12 @@ class BrokerAckFlow:
         while True:
             await asyncio.sleep(SHARE_MS / 1000)
             await self._share()
+            self.taken()
             now_ms = self._context.clock.monotonic_ms()
             if now_ms - looked_ms < LOOK_MS:
                 continue
             looked_ms = now_ms
+            self._end_tells(now_ms)
             self._lapse(now_ms)
             remind = now_ms - reminded_ms >= KEEP_MS // 2
             if remind:
@@ -194,7 +284,7 @@ class BrokerAckFlow:
     ) -> None:
         for start in range(0, len(held), REMIND_BATCH):
             try:
-                await self._context.store.places.assign(
+                await self._context.store.places.remember(
                     self._state.name, topic_id, KEEP_MS, held[start : start + REMIND_BATCH]
                 )
             except StoreError as error:

@@ -16,7 +16,7 @@ from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.record.protocol import CallStatus, Open
 from ackd.errors import StoreError
-from ackd.ports import Consumer, Store, TopicInfo
+from ackd.ports import BrokerSideAcks, Consumer, Store, TopicInfo
 
 TRIES = 10
 STEPS_MAX = 100
@@ -49,7 +49,12 @@ class PartitionIncrease:
         self._own = own
         self._consumer = consumer
         self._store = store
-        self._wanted = settings.on_partition_increase == "drain" and settings.ordering == "key"
+        # A broker with individual acks tells no ends of its logs, keeps the order of keys itself,
+        # and its partitions are no numbers in a row.
+        ends = not isinstance(consumer, BrokerSideAcks)
+        self._wanted = (
+            ends and settings.on_partition_increase == "drain" and settings.ordering == "key"
+        )
         self.waiting: dict[TopicPartition, None] = {}
 
     async def holds(self, tp: TopicPartition, info: TopicInfo, key: LedgerKey) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
@@ -11,21 +12,31 @@ import pytest
 
 from ackd.api.messages import Delivery
 from ackd.core.ids import TopicPartition
+from ackd.core.log_generations import partition_of
 from ackd.core.record.operations import Settle
 from ackd.core.record.transitions import Verb
 from ackd.engine.base.tasks import Tasks
-from ackd.engine.ownership.broker_acks import KEEP_MS, LAPSE_MS, LOOK_MS, SHARE_MS, BrokerAckFlow
+from ackd.engine.ownership.broker_acks import (
+    CUT_TOLD_MS,
+    KEEP_MS,
+    LAPSE_MS,
+    LOOK_MS,
+    SHARE_MS,
+    WAIT_MS,
+    BrokerAckFlow,
+)
 from ackd.engine.partition.partition import Partition, Policy
 from ackd.errors import StoreError
 from ackd.ports import Arrival, Arrived, Assigned, AssignedPlace, Condition, Record, Revoked
 from ackd.store.places import MemoryPlaces
-from tests.unit.engine.world import ME, TOPIC, World
+from tests.unit.engine.world import ME, TOPIC, TOPIC_ID, World, record
 
 if TYPE_CHECKING:
     from ackd.engine.cluster.membership import Membership
 
 UNORDERED = Policy(None, 0, retry_copies=False, unordered=True)
 TP = TopicPartition(TOPIC, 0)
+NEXT = TopicPartition(TOPIC, partition_of(0, 1))
 
 
 class Acks:
@@ -103,23 +114,39 @@ class Flow:
         await self.world.topics.read()
         return await self.world.owns(number, policy=UNORDERED)
 
-    async def arrives(self, *offsets: int, number: int = 0, again: int = 0) -> None:
+    async def arrives(
+        self, *offsets: int, number: int = 0, again: int = 0, name: bytes = b"m", stored_ms: int = 0
+    ) -> None:
         """These messages come; `again`: under so much higher offsets than they had."""
         arrivals = [
             Arrival(
-                b"m%d" % each,
+                b"%b%d" % (name, each),
                 AssignedPlace(number, each + again),
                 Record(each + again, None, b"v", (), 1),
+                stored_ms,
             )
             for each in offsets
         ]
         await self.flow.on(Arrived(TOPIC, arrivals))
 
+    async def cut(self) -> Partition:
+        """Ten messages are finished; then there are five new ones at offsets of theirs."""
+        await self.flow.on(Assigned((TP,)))
+        partition = await self.owns()
+        await self.arrives(*range(10), stored_ms=1_000)
+        for delivery in await self.world.leases(partition, 10):
+            await acks(self, partition, delivery)
+        self.flow.over(partition)
+        assert partition.ledger.watermark == 10
+        self.acks.acked.clear()
+        await self.arrives(*range(5, 10), name=b"new", stored_ms=2_000)
+        return partition
+
     @contextmanager
     def failing(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         """The store knows no places meanwhile."""
 
-        async def away(*_: object) -> list[AssignedPlace]:
+        async def away(*_: object) -> None:
             raise StoreError("away")
 
         with monkeypatch.context() as patch:
@@ -190,6 +217,7 @@ async def test_a_message_keeps_its_place_whatever_it_comes_under_later(flow: Flo
 
 
 async def test_what_no_partition_here_takes_may_come_again_elsewhere(flow: Flow) -> None:
+    await flow.flow.on(Assigned((TP, TopicPartition(TOPIC, 3))))
     await flow.owns()
     await flow.arrives(7, number=3)
     assert flow.acks.given_back == [b"m7"]
@@ -229,6 +257,94 @@ async def test_messages_wait_here_while_the_store_is_away(
             assert "away" in flow.world.state.health.detail
         await asyncio.sleep(SHARE_MS / 1000)
         assert partition.ledger.ready == 1
+
+
+# --- offsets that are used again --------------------------------------------------------------
+
+
+async def test_i1_a_message_at_a_used_offset_is_delivered_and_not_taken_for_the_finished_one(
+    flow: Flow,
+) -> None:
+    """R1: this sidecar adds the partition of the log's next generation, and the messages wait."""
+    old = await flow.cut()
+    assert flow.assigned == [TP, NEXT]
+    assert (flow.acks.acked, flow.acks.given_back) == ([], [])
+    new = await flow.owns(NEXT.partition)
+    flow.flow.taken()
+    assert new.ledger.ready == 5
+    got = {each.record.offset for each in await flow.world.leases(new, 5)}
+    assert got == set(range(5, 10))
+    # The old ones are what they were: finished, and acked at the broker if they come again.
+    await flow.arrives(*range(10), stored_ms=1_000)
+    assert flow.acks.acked == [(TP, tuple(range(10)))]
+    assert old.ledger.ready == 0
+    # What follows goes to the new partition at once.
+    await flow.arrives(10, name=b"new", stored_ms=2_100)
+    assert new.ledger.ready == 1
+    assert flow.acks.places[b"new10"] == AssignedPlace(NEXT.partition, 10)
+
+
+async def test_a_log_that_was_cut_is_told_and_counted(
+    running: Flow, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R1: readiness names it for an hour."""
+    with caplog.at_level(logging.WARNING, "ackd.engine"):
+        await running.cut()
+    world, code = running.world, f"log-cut/{TP}"
+    assert world.count("ackd_log_cuts_total", subscription="work") == 1
+    told = world.state.conditions[code]
+    assert told.warning
+    assert "queue 0: the broker uses offsets again, at latest from 5 on" in told.detail
+    assert told.detail in caplog.text
+    await asyncio.sleep(CUT_TOLD_MS / 1000 - 60)
+    assert code in world.state.conditions
+    await asyncio.sleep(60 + LOOK_MS / 1000)
+    assert code not in world.state.conditions
+    assert world.count("ackd_log_cuts_total", subscription="work") == 1
+
+
+async def test_messages_do_not_wait_for_ever_for_a_partition_that_nobody_takes(
+    running: Flow,
+) -> None:
+    await running.cut()
+    await asyncio.sleep(WAIT_MS / 1000 - 1)
+    assert running.acks.given_back == []
+    await asyncio.sleep(2)
+    assert running.acks.given_back == [b"new%d" % each for each in range(5, 10)]
+    await running.arrives(11, name=b"new", stored_ms=2_100)
+    assert running.acks.given_back[5:] == [b"new11"]
+
+
+async def test_messages_that_wait_go_back_when_another_sidecar_draws(running: Flow) -> None:
+    await running.cut()
+    running.choice.who = "another"
+    await asyncio.sleep(2 * SHARE_MS / 1000)
+    assert running.gone == [(TP, NEXT)]
+    assert len(running.acks.given_back) == 5
+    await running.arrives(12, name=b"new", stored_ms=2_100)
+    assert len(running.acks.given_back) == 6
+
+
+async def test_who_does_not_draw_takes_no_new_partition(flow: Flow) -> None:
+    flow.choice.who = "another"
+    await flow.owns()
+    await flow.arrives(9, stored_ms=1_000)
+    await flow.arrives(3, name=b"new", stored_ms=2_000)
+    assert flow.acks.given_back == [b"new3"]
+    assert flow.assigned == []
+
+
+async def test_after_a_restart_the_partition_is_found_by_its_messages(flow: Flow) -> None:
+    """The adapter of a new process knows only the broker's queues."""
+    held = [(b"held", AssignedPlace(NEXT.partition, 7))]
+    await flow.world.store.places.remember("work", TOPIC_ID, KEEP_MS, held)
+    await flow.flow.on(Assigned((TP,)))
+    await flow.owns()
+    await flow.flow.on(Arrived(TOPIC, [Arrival(b"held", AssignedPlace(0, 7), record(7), 2_000)]))
+    assert flow.assigned == [TP, NEXT]
+    new = await flow.owns(NEXT.partition)
+    flow.flow.taken()
+    assert (new.ledger.ready, flow.acks.given_back) == (1, [])
 
 
 # --- in the background ------------------------------------------------------------------------
