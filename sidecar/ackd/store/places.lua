@@ -23,7 +23,7 @@ local function log_of(number)
     log.merged = tonumber(merged)
     for cut in cuts:gmatch("%d+") do log.cuts[#log.cuts + 1] = tonumber(cut) end
     for offset, stored in samples:gmatch("(%d+):(%d+)") do
-      log.samples[#log.samples + 1] = {tonumber(offset), tonumber(stored)}
+      log.samples[#log.samples + 1] = {offset = tonumber(offset), stored = tonumber(stored)}
     end
   end
   logs[number] = log
@@ -34,7 +34,7 @@ end
 local function save(number, log)
   local cuts, samples = {}, {}
   for at, cut in ipairs(log.cuts) do cuts[at] = string.format("%.0f", cut) end
-  for at, sample in ipairs(log.samples) do samples[at] = string.format("%.0f:%.0f", sample[1], sample[2]) end
+  for at, sample in ipairs(log.samples) do samples[at] = string.format("%.0f:%.0f", sample.offset, sample.stored) end
   local text = string.format("%.0f;", log.merged) .. table.concat(cuts, ",") .. ";" .. table.concat(samples, ",")
   redis.call("HSET", states, number, text)
 end
@@ -48,8 +48,8 @@ local function generation_of(log, offset, stored)
   end
   local highest
   for _, sample in ipairs(log.samples) do
-    if sample[1] >= offset then
-      highest = sample[2]
+    if sample.offset >= offset then
+      highest = sample.stored
       break
     end
   end
@@ -60,15 +60,15 @@ local function generation_of(log, offset, stored)
     table.remove(log.cuts, 1)
     log.merged = log.merged + 1
   end
-  log.samples = {{offset, stored}}
+  log.samples = {{offset = offset, stored = stored}}
   log.changed = true
   return newest + 1, true
 end
 
 local function thin(samples)
-  local top, drop, least = samples[#samples][1], nil, nil
+  local top, drop, least = samples[#samples].offset, nil, nil
   for at = 2, #samples - Log.DENSE do
-    local width = (samples[at + 1][1] - samples[at - 1][1]) / (top - samples[at][1])
+    local width = (samples[at + 1].offset - samples[at - 1].offset) / (top - samples[at].offset)
     if not drop or width < least then drop, least = at, width end
   end
   table.remove(samples, drop)
@@ -78,14 +78,14 @@ end
 local function seen(log)
   local last, high, top = log.cuts[#log.cuts] or 0, -1, -1
   for _, message in ipairs(log.came) do
-    if message[2] > last then
-      high = math.max(high, message[1])
-      top = math.max(top, message[2])
+    if message.stored > last then
+      high = math.max(high, message.offset)
+      top = math.max(top, message.stored)
     end
   end
   local highest = log.samples[#log.samples]
-  if high < 0 or (highest and high <= highest[1]) then return end
-  log.samples[#log.samples + 1] = {high, math.max(top, highest and highest[2] or 0)}
+  if high < 0 or (highest and high <= highest.offset) then return end
+  log.samples[#log.samples + 1] = {offset = high, stored = math.max(top, highest and highest.stored or 0)}
   if #log.samples > Log.SAMPLES_MAX then thin(log.samples) end
   log.changed = true
 end
@@ -101,7 +101,7 @@ for at = 2, #ARGV, 4 do
         local log = log_of(number)
         local generation, cut = generation_of(log, offset, stored)
         if not generation then return redis.error_reply("ERR the log of partition " .. number .. " was cut too often") end
-        log.came[#log.came + 1] = {offset, stored}
+        log.came[#log.came + 1] = {offset = offset, stored = stored}
         if cut then cuts[#cuts + 1] = string.format("%s:%.0f:%.0f", number, offset, generation) end
         number = string.format("%.0f", number + generation * Log.GENERATION)
       end

@@ -19,7 +19,6 @@ def begin(metrics: Metrics, subscription: str) -> None:
         metrics.lease_expiries,
         metrics.expired_by_retention,
         metrics.vanished,
-        metrics.log_cuts,
         metrics.copies_ignored,
     ):
         family.at(subscription)

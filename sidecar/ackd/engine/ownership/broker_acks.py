@@ -53,12 +53,12 @@ LOOK_MS: Final = 5_000
 SHARE_MS: Final = 500
 WAIT_MS: Final = 10_000
 """Messages wait this long for a partition that is being taken; then the broker gets them back."""
-CUT_TOLD_MS: Final = 3_600_000
+CUT_SHOWN_MS: Final = 3_600_000
 """Readiness names a log that was cut for this long."""
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _AwaitedPartition:
     """Messages of a partition that this sidecar is about to own, with their ids."""
 
     until_ms: int
@@ -88,7 +88,7 @@ class BrokerAckFlow:
         self._revoked = revoked
         self._context = context
         self._offered: dict[TopicPartition, None] = {}
-        self._waiting: dict[TopicPartition, _Waiting] = {}
+        self._waiting: dict[TopicPartition, _AwaitedPartition] = {}
         self._cuts: dict[str, int] = {}
 
     async def on(self, event: Arrived | Assigned) -> None:
@@ -173,7 +173,7 @@ class BrokerAckFlow:
         self._offered[tp] = None
         await self._share()
         if tp in self._partitions.assigned:
-            self._waiting[tp] = _Waiting(self._context.clock.monotonic_ms() + WAIT_MS)
+            self._waiting[tp] = _AwaitedPartition(self._context.clock.monotonic_ms() + WAIT_MS)
 
     def taken(self) -> None:
         """A partition may have been taken: pass its messages on. Give those back whose partition
@@ -204,7 +204,7 @@ class BrokerAckFlow:
         LOG.warning("%s: %s", self._state.name, detail)
         self._context.metrics.log_cuts.at(self._state.name).inc()
         code = f"log-cut/{tp}"
-        self._cuts[code] = self._context.clock.monotonic_ms() + CUT_TOLD_MS
+        self._cuts[code] = self._context.clock.monotonic_ms() + CUT_SHOWN_MS
         self._state.report(Condition(code, detail, warning=True))
 
     def _end_tells(self, now_ms: int) -> None:

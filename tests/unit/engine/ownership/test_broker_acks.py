@@ -17,7 +17,7 @@ from ackd.core.record.operations import Settle
 from ackd.core.record.transitions import Verb
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.ownership.broker_acks import (
-    CUT_TOLD_MS,
+    CUT_SHOWN_MS,
     KEEP_MS,
     LAPSE_MS,
     LOOK_MS,
@@ -296,7 +296,7 @@ async def test_a_log_that_was_cut_is_told_and_counted(
     assert told.warning
     assert "queue 0: the broker uses offsets again, at latest from 5 on" in told.detail
     assert told.detail in caplog.text
-    await asyncio.sleep(CUT_TOLD_MS / 1000 - 60)
+    await asyncio.sleep(CUT_SHOWN_MS / 1000 - 60)
     assert code in world.state.conditions
     await asyncio.sleep(60 + LOOK_MS / 1000)
     assert code not in world.state.conditions

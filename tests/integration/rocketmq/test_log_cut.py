@@ -1,0 +1,101 @@
+"""The broker uses offsets again, because it lost the tail of its log, or because the topic was made
+again. What is finished says nothing about the new messages there (I1, R1).
+
+Ten messages are acked, then ten new ones lie at the same offsets. Before places had generations all
+ten were settled silently, and readiness was green.
+"""
+
+import asyncio
+
+import pytest
+
+from ackd.api.messages import Delivery, SettleVerb
+from ackd.core.log_generations import GENERATION
+from tests.integration.rocketmq.shop import HOLD_MS, NAME, Shop, Worker
+
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(300)]
+
+COUNT = 10
+QUIET_MS = HOLD_MS + 3_000
+"""What the broker would bring again has come by then: a hold, and about two seconds."""
+
+
+async def acked(worker: Worker, word: str) -> None:
+    """So many messages are published, delivered and acked, and the broker knows it."""
+    await worker.stored(*values(word))
+    found = await worker.collect(COUNT)
+    assert carried(found) == values(word)
+    assert await worker.settle(SettleVerb.ACK, *found) == ["acked"] * COUNT
+    await worker.broker_told()
+
+
+async def new_ones_come(worker: Worker, word: str, *, generation: int = 1) -> None:
+    """All that is published now is delivered once, as the first delivery; nothing acked comes; and
+    it is told.
+    """
+    await worker.stored(*values(word))
+    found = await worker.collect(COUNT)
+    assert carried(found) == values(word)
+    assert {each.attempt for each in found} == {1}
+    assert {each.partition for each in found} == {generation * GENERATION}
+    told = worker.runtime._subscriptions[NAME].state.conditions[
+        "log-cut/" + worker.shop.topic + "/0"
+    ]
+    assert told.warning
+    assert "uses offsets again" in told.detail
+    assert [told.detail in r.detail for r in worker.runtime.readiness() if r.ok].count(True) == 1
+    assert worker.metric("ackd_log_cuts_total") == 1
+    assert await worker.settle(SettleVerb.ACK, *found) == ["acked"] * COUNT
+    assert await worker.receive(wait_ms=QUIET_MS) == []
+    await worker.broker_told()
+
+
+def values(word: str) -> list[bytes]:
+    return [f"{word} {number}".encode() for number in range(COUNT)]
+
+
+def carried(messages: list[Delivery]) -> list[bytes]:
+    return sorted(each.record.value or b"" for each in messages)
+
+
+async def test_i1_r1_the_topic_is_made_again_while_ackd_runs(shop: Shop) -> None:
+    """And what is new stays so: also for a sidecar that knows nothing of it but from the store."""
+    await shop.open(1)
+    one = await shop.start()
+    await acked(one, "old")
+    await asyncio.to_thread(shop.rocketmq.admin.drop_topic, shop.topic)
+    await asyncio.to_thread(shop.rocketmq.admin.topic, shop.topic, 1)
+    await new_ones_come(one, "new")
+
+    await one.stored(*values("left"))
+    left = await one.collect(COUNT)
+    assert await one.settle(SettleVerb.RETRY, *left, delay_ms=0) == ["retrying"] * COUNT
+    await one.runtime.stop()
+    two = await shop.start("two")
+    again = await two.collect(COUNT)
+    assert carried(again) == values("left")
+    assert {(each.partition, each.attempt) for each in again} == {(GENERATION, 2)}
+    assert two.metric("ackd_log_cuts_total") == 0
+    assert await two.settle(SettleVerb.ACK, *again) == ["acked"] * COUNT
+    assert await two.receive(wait_ms=QUIET_MS) == []
+
+
+async def test_i1_r1_the_broker_loses_its_last_messages_while_ackd_runs(shop: Shop) -> None:
+    await shop.open(1)
+    one = await shop.start()
+    await acked(one, "kept")
+    copy = await asyncio.to_thread(shop.rocketmq.copy_store)
+    await acked(one, "lost")
+    await asyncio.to_thread(shop.rocketmq.set_back, copy)
+    await new_ones_come(one, "new")
+
+
+async def test_i1_r1_the_broker_loses_its_last_messages_while_ackd_is_down(shop: Shop) -> None:
+    await shop.open(1)
+    one = await shop.start()
+    await acked(one, "kept")
+    copy = await asyncio.to_thread(shop.rocketmq.copy_store)
+    await acked(one, "lost")
+    await one.runtime.stop()
+    await asyncio.to_thread(shop.rocketmq.set_back, copy)
+    await new_ones_come(await shop.start("two"), "new")
