@@ -229,9 +229,11 @@ class RocketMQConsumer:
         await self._events.put(Arrived(topic, arrivals))
 
     def _may_draw(self, topic: str) -> bool:
-        """Whether every message that may come has an owner here, and there is room."""
-        mine = [tp for tp in self._assigned if tp.topic == topic]
-        return all(tp in self._fetching and tp not in self._paused for tp in mine)
+        """Whether every message that may come has an owner here, and there is room, also in
+        partitions that the engine has added.
+        """
+        owned = all(tp in self._fetching for tp in self._assigned if tp.topic == topic)
+        return owned and not any(tp in self._fetching for tp in self._paused if tp.topic == topic)
 
     async def _failed(self, error: BrokerError) -> None:
         if error.detail != self._condition:
@@ -265,8 +267,6 @@ class RocketMQConsumer:
         received.
         """
         self._sessions += 1
-        # One that the engine has added must not be missing either (`_may_draw`).
-        self._assigned.setdefault(partition)
         self._fetching[partition] = self._sessions
         self._paused.pop(partition, None)
         self._look_again()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -31,6 +32,7 @@ class Taker:
         self.acks: BrokerSideAcks = reader.consumer
         self.records: dict[bytes, Record] = {}
         self.places: dict[bytes, AssignedPlace] = {}
+        self.stored_ms: dict[AssignedPlace, int] = {}
         self.came: Counter[bytes] = Counter()
         self._looked = 0
         self._wanted: set[TopicPartition] = set()
@@ -55,6 +57,7 @@ class Taker:
                 assert TopicPartition(event.topic, each.place.partition) in self.reader.assigned
                 self.came[each.id] += 1
                 self.records[each.id] = each.record
+                self.stored_ms[each.place] = each.stored_ms
                 self.acks.placed(event.topic, each.id, self.places.setdefault(each.id, each.place))
         self._looked = len(events)
         return len(self.records)
@@ -130,6 +133,10 @@ class BrokerSideAcksContract:
             assert it.values == wanted
             assert len(set(it.places.values())) == len(wanted)
             assert set(it.came.values()) == {1}
+            # Later times at used offsets are how a log that lost its tail is noticed.
+            for one, two in pairwise(sorted(it.stored_ms)):
+                if one.partition == two.partition:
+                    assert it.stored_ms[one] <= it.stored_ms[two]
 
     async def test_i2_held_ones_stay_and_finished_ones_are_over(self, lab: Lab) -> None:
         """For several times the broker's hold; then whoever comes next gets what is left (I1)."""

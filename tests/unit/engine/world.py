@@ -43,6 +43,7 @@ from ackd.engine.settlement.notes import ProgressNotes
 from ackd.engine.settlement.subscription_settles import SubscriptionSettles
 from ackd.errors import BrokerError, StoreError, StoreUnknownError
 from ackd.ports import (
+    BrokerSideAcks,
     Capabilities,
     Committed,
     Condition,
@@ -371,6 +372,12 @@ class World:
             lambda *_: None,
             self.broker.retry_topic(NAME),
         )
+
+    def with_broker_side_acks(self) -> None:
+        """The consumer is one of a broker with individual acks from now on; it keeps none."""
+        for name in ("placed", "unwanted", "finished", "kept"):
+            setattr(self.consumer, name, lambda *_: None)
+        assert isinstance(self.consumer, BrokerSideAcks)
 
     def sets(self, **settings: Any) -> None:
         """Settings in force from now on."""

@@ -13,6 +13,7 @@ from ackd.api.messages import InFlight, MessageView
 from ackd.api.past_deliveries import PastDelivery
 from ackd.core.dead_letter_key import dead_key
 from ackd.core.ids import TopicPartition
+from ackd.core.log_generations import partition_of
 from ackd.core.record.operations import FinishOrigin, Gap, MoveToRetry, PlaceCopy, ReplayAck, Settle
 from ackd.core.record.protocol import Finish
 from ackd.core.record.transitions import Verb
@@ -115,6 +116,25 @@ async def test_a_lease_is_told_also_where_its_owner_does_not_answer(scene: Scene
     assert there.deadline_ms is not None
     scene.world.clock.pass_ms(100_000)
     assert (await scene.sees()).state == "ready"  # its lease has run out
+
+
+async def test_a_message_of_a_later_log_generation_is_found(scene: Scene) -> None:
+    """R1: a log that was cut goes on in a partition that the broker does not tell of."""
+    number = partition_of(0, 1)
+    partition = await scene.world.owns(number, range(1))
+
+    async def sees() -> MessageView:
+        async def ask() -> Answers:
+            return {}, {}
+
+        return await scene.lookup.of(f"{TOPIC}/{number}/0", ask)
+
+    with pytest.raises(UnknownMessageError, match="no partition"):
+        await sees()
+    scene.world.with_broker_side_acks()
+    await scene.world.leases(partition, 1)
+    found = await sees()
+    assert (found.state, found.owner) == ("leased", ME)
 
 
 async def test_what_the_owner_says_wins_over_the_record(scene: Scene) -> None:

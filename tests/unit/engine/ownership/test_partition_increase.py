@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ackd.core.ids import LedgerKey, TopicPartition
+from ackd.core.log_generations import partition_of
 from ackd.core.record.operations import Advance
 from ackd.engine.ownership.partition_increase import PartitionIncrease
 from ackd.errors import StoreError
@@ -104,6 +105,16 @@ async def test_nothing_waits_where_no_key_can_move(
     world.consumer.logs = {tp(0): (0, 3)}
     assert not await one.holds(0, 1)
     assert not await one.holds(1, 2)
+
+
+async def test_nothing_waits_at_a_broker_with_individual_acks(world: World) -> None:
+    """Its partitions are no numbers in a row: there may be two, of 0 and 32768."""
+    world.with_broker_side_acks()
+    one = Growing(world)
+    world.consumer.logs = {tp(0): (0, 3)}
+    assert not await one.holds(0, 1)
+    assert not await one.holds(partition_of(0, 1), 1)
+    assert await world.store.get(f"growth:{NAME}:{TOPIC_ID.hex()}") is None
 
 
 async def test_the_retry_topic_never_waits(world: World) -> None:
