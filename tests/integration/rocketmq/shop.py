@@ -24,13 +24,17 @@ HOLD_MS = 4_000
 
 @dataclass
 class Shop:
-    """What the sidecars of one test have in common: a topic, a group, a store."""
+    """What the sidecars of one test have in common: a topic, a group, a store. `cuts`: how often
+    the test makes the broker use offsets again.
+    """
 
     stack: AsyncExitStack
     folder: Path
     rocketmq: RocketMQ
     store: RedisServer
     topic: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:12]}")
+    cuts: int = 0
+    workers: "list[Worker]" = field(default_factory=list)
 
     async def open(self, queues: int = 4, kind: str = "NORMAL") -> None:
         """Make topic and group."""
@@ -77,6 +81,7 @@ class Shop:
         self.stack.push_async_callback(runtime.stop)
         await runtime.start()
         worker = Worker(self, runtime)
+        self.workers.append(worker)
 
         async def ready() -> bool:
             worker.unready = [f"{r.name}: {r.detail}" for r in runtime.readiness() if not r.ok]

@@ -29,18 +29,18 @@ async def acked(worker: Worker, word: str) -> None:
     await worker.broker_told()
 
 
-async def new_ones_come(worker: Worker, word: str, *, generation: int = 1) -> None:
+async def new_ones_come(worker: Worker, word: str) -> None:
     """All that is published now is delivered once, as the first delivery; nothing acked comes; and
-    it is told.
+    readiness tells.
     """
+    worker.shop.cuts += 1
     await worker.stored(*values(word))
     found = await worker.collect(COUNT)
     assert carried(found) == values(word)
     assert {each.attempt for each in found} == {1}
-    assert {each.partition for each in found} == {generation * GENERATION}
-    told = worker.runtime._subscriptions[NAME].state.conditions[
-        "log-cut/" + worker.shop.topic + "/0"
-    ]
+    assert {each.partition for each in found} == {GENERATION}
+    conditions = worker.runtime._subscriptions[NAME].state.conditions
+    told = conditions[f"log-cut/{worker.shop.topic}/0"]
     assert told.warning
     assert "uses offsets again" in told.detail
     assert [told.detail in r.detail for r in worker.runtime.readiness() if r.ok].count(True) == 1
