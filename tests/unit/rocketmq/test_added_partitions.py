@@ -14,7 +14,8 @@ ADDED = TopicPartition("orders", partition_of(0, 1))
 
 def consumer() -> RocketMQConsumer:
     options = RocketMQOptions(endpoints="127.0.0.1:1")
-    made = RocketMQConsumer(options, ConsumerSpec("group", ("orders",), "client"), Rpc(options, "client"))
+    spec = ConsumerSpec("group", ("orders",), "client")
+    made = RocketMQConsumer(options, spec, Rpc(options, spec.client_id))
     made._assign([QUEUE])
     return made
 
