@@ -1,8 +1,8 @@
 -- The place (partition:offset) under which a broker's message id is known. An unknown id gets the place where it is
 -- stored, in the partition of its log's generation: as `core/log_generations.py` says it, number by number.
 -- KEYS[1] = beginning of the names. The hashes id -> place, of a period of keep_ms each, end in the period's number.
--- The hash of the logs ends in "g": partition number -> "merged;cuts;samples". It has no TTL: while a log is idle for
--- months it may be cut.
+-- The hash of the logs ends in "g": partition number -> number of merged cuts, cuts, offsets and times of the samples.
+-- It has no TTL: while a log is idle for months it may be cut.
 -- ARGV: keep_ms, then for each message its id, partition, offset and store time; -1 as store time: it is held under
 -- this very place. Returns the place of each id, and each cut that was found now: partition, offset, generation.
 local time = redis.call("TIME")
@@ -17,26 +17,12 @@ local logs, read = {}, {}
 local function log_of(number)
   local log = logs[number]
   if log then return log end
-  log = {merged = 0, cuts = {}, samples = {}, came = {}}
-  local merged, cuts, samples = (redis.call("HGET", states, number) or ""):match("^(%d+);([^;]*);(.*)$")
-  if merged then
-    log.merged = tonumber(merged)
-    for cut in cuts:gmatch("%d+") do log.cuts[#log.cuts + 1] = tonumber(cut) end
-    for offset, stored in samples:gmatch("(%d+):(%d+)") do
-      log.samples[#log.samples + 1] = {offset = tonumber(offset), stored = tonumber(stored)}
-    end
-  end
+  log = {merged = 0, cuts = {}, offsets = {}, times = {}, came = {offsets = {}, times = {}}}
+  local text = redis.call("HGET", states, number)
+  if text then log.merged, log.cuts, log.offsets, log.times = cmsgpack.unpack(text) end
   logs[number] = log
   read[#read + 1] = number
   return log
-end
-
-local function save(number, log)
-  local cuts, samples = {}, {}
-  for at, cut in ipairs(log.cuts) do cuts[at] = string.format("%.0f", cut) end
-  for at, sample in ipairs(log.samples) do samples[at] = string.format("%.0f:%.0f", sample.offset, sample.stored) end
-  local text = string.format("%.0f;", log.merged) .. table.concat(cuts, ",") .. ";" .. table.concat(samples, ",")
-  redis.call("HSET", states, number, text)
 end
 
 -- The generation of a message, and whether it is the first one of a new generation; nil if there are too many.
@@ -46,48 +32,50 @@ local function generation_of(log, offset, stored)
   for at, cut in ipairs(log.cuts) do
     if cut >= stored then return log.merged + at - 1, false end
   end
+  local last = log.offsets[#log.offsets]
+  if not last or offset > last then return newest, false end
   local highest
-  for _, sample in ipairs(log.samples) do
-    if sample.offset >= offset then
-      highest = sample.stored
+  for at, sampled in ipairs(log.offsets) do
+    if sampled >= offset then
+      highest = log.times[at]
       break
     end
   end
-  if not highest or stored <= highest then return newest, false end
+  if stored <= highest then return newest, false end
   if newest >= Log.GENERATIONS_MAX then return nil end
   log.cuts[#log.cuts + 1] = highest
   if #log.cuts > Log.CUTS_MAX then
     table.remove(log.cuts, 1)
     log.merged = log.merged + 1
   end
-  log.samples = {{offset = offset, stored = stored}}
-  log.changed = true
+  log.offsets, log.times = {offset}, {stored}
   return newest + 1, true
 end
 
-local function thin(samples)
-  local top, drop, least = samples[#samples].offset, nil, nil
-  for at = 2, #samples - Log.DENSE do
-    local width = (samples[at + 1].offset - samples[at - 1].offset) / (top - samples[at].offset)
+local function thin(offsets, times)
+  local top, drop, least = offsets[#offsets], nil, nil
+  for at = 2, #offsets - Log.DENSE do
+    local width = (offsets[at + 1] - offsets[at - 1]) / (top - offsets[at])
     if not drop or width < least then drop, least = at, width end
   end
-  table.remove(samples, drop)
+  table.remove(offsets, drop)
+  table.remove(times, drop)
 end
 
 -- Takes a sample of what came in this call.
-local function seen(log)
+local function seen(log, came)
   local last, high, top = log.cuts[#log.cuts] or 0, -1, -1
-  for _, message in ipairs(log.came) do
-    if message.stored > last then
-      high = math.max(high, message.offset)
-      top = math.max(top, message.stored)
+  for at, stored in ipairs(came.times) do
+    if stored > last then
+      high = math.max(high, came.offsets[at])
+      top = math.max(top, stored)
     end
   end
-  local highest = log.samples[#log.samples]
-  if high < 0 or (highest and high <= highest.offset) then return end
-  log.samples[#log.samples + 1] = {offset = high, stored = math.max(top, highest and highest.stored or 0)}
-  if #log.samples > Log.SAMPLES_MAX then thin(log.samples) end
-  log.changed = true
+  local count = #log.offsets
+  if high < 0 or (count > 0 and high <= log.offsets[count]) then return false end
+  log.offsets[count + 1], log.times[count + 1] = high, math.max(top, log.times[count] or 0)
+  if count >= Log.SAMPLES_MAX then thin(log.offsets, log.times) end
+  return true
 end
 
 local places, cuts = {}, {}
@@ -101,9 +89,13 @@ for at = 2, #ARGV, 4 do
         local log = log_of(number)
         local generation, cut = generation_of(log, offset, stored)
         if not generation then return redis.error_reply("ERR the log of partition " .. number .. " was cut too often") end
-        log.came[#log.came + 1] = {offset = offset, stored = stored}
-        if cut then cuts[#cuts + 1] = string.format("%s:%.0f:%.0f", number, offset, generation) end
-        number = string.format("%.0f", number + generation * Log.GENERATION)
+        local came = log.came
+        came.offsets[#came.offsets + 1], came.times[#came.times + 1] = offset, stored
+        if cut then
+          log.changed = true
+          cuts[#cuts + 1] = string.format("%s:%.0f:%.0f", number, offset, generation)
+        end
+        if generation > 0 then number = string.format("%.0f", number + generation * Log.GENERATION) end
       end
       known = number .. ":" .. ARGV[at + 2]
     end
@@ -113,8 +105,9 @@ for at = 2, #ARGV, 4 do
 end
 for _, number in ipairs(read) do
   local log = logs[number]
-  seen(log)
-  if log.changed then save(number, log) end
+  if seen(log, log.came) or log.changed then
+    redis.call("HSET", states, number, cmsgpack.pack(log.merged, log.cuts, log.offsets, log.times))
+  end
 end
 redis.call("PEXPIRE", current, string.format("%.0f", 2 * keep))
 return {places, cuts}

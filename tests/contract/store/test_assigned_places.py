@@ -5,10 +5,12 @@ other message has, though its broker uses an offset again (I1, R1).
 import random
 from collections import Counter
 from collections.abc import Coroutine, Sequence
+from itertools import starmap
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
+from msgspec import msgpack
 from redis.exceptions import ResponseError
 
 from ackd.core.log_generations import (
@@ -17,6 +19,7 @@ from ackd.core.log_generations import (
     GENERATIONS_MAX,
     SAMPLES_MAX,
     LogGenerations,
+    Sample,
 )
 from ackd.errors import StoreDataError, StoreError
 from ackd.ports import AssignedPlace, LogCut, Placed, Store, StoredAt
@@ -171,10 +174,11 @@ def test_i8_the_script_refuses_too_many_generations(client: Any) -> None:
     client.flushall()
     both = Both(client, 0)
     client.set("test:clock", 1)
-    client.hset(both.logs, "5", f"{GENERATIONS_MAX};;9:1000")
+    state = b"".join(map(msgpack.encode, (GENERATIONS_MAX, [], [9], [1_000])))
+    client.hset(both.logs, "5", state)
     with pytest.raises(ResponseError, match="partition 5 was cut too often"):
         done(both.redis.assign("s", TOPIC, 1_000, [at(b"last", 5, 1, 2_000)]))
-    assert client.hget(both.logs, "5") == b"%d;;9:1000" % GENERATIONS_MAX
+    assert client.hget(both.logs, "5") == state
 
 
 class Both:
@@ -213,8 +217,8 @@ class Both:
             want = done(memory.places.assign("s", TOPIC, 1_000, batch))
             assert done(self.redis.assign("s", TOPIC, 1_000, batch)) == want, (self.seed, step)
             logs = {n: log for n, log in memory.data.places["s", TOPIC].logs.items() if log.samples}
-            kept = {b"%d" % number: _text(log) for number, log in logs.items()}
-            assert self.client.hgetall(self.logs) == kept, (self.seed, step)
+            stored = self.client.hgetall(self.logs)
+            assert {int(n): _kept(each) for n, each in stored.items()} == logs, (self.seed, step)
             seen["cuts"] += len(want.cuts)
             seen["merged"] += any(log.merged for log in logs.values())
             seen["full"] += any(len(log.samples) == SAMPLES_MAX for log in logs.values())
@@ -245,6 +249,7 @@ def done(call: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("it waits")
 
 
-def _text(log: LogGenerations) -> bytes:
-    samples = ",".join(f"{offset}:{stored_ms}" for offset, stored_ms in log.samples)
-    return f"{log.merged};{','.join(map(str, log.cuts))};{samples}".encode()
+def _kept(packed: bytes) -> LogGenerations:
+    """What the script keeps of a log: four values, one behind the other."""
+    merged, cuts, offsets, times = msgpack.decode(b"\x94" + packed)
+    return LogGenerations(merged, [*cuts], [*starmap(Sample, zip(offsets, times, strict=True))])
