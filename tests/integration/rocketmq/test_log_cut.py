@@ -11,7 +11,9 @@ import pytest
 
 from ackd.api.messages import Delivery, SettleVerb
 from ackd.core.log_generations import GENERATION
+from ackd.errors import BrokerError
 from tests.integration.rocketmq.shop import HOLD_MS, NAME, Shop, Worker
+from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -87,6 +89,12 @@ async def test_i1_r1_the_broker_loses_its_last_messages_while_ackd_runs(shop: Sh
     copy = await asyncio.to_thread(shop.rocketmq.copy_store)
     await acked(one, "lost")
     await asyncio.to_thread(shop.rocketmq.set_back, copy)
+    broker = one.runtime._brokers["b"]
+
+    async def there() -> bool:
+        return await broker.partitions(shop.topic) == 1
+
+    await wait_until_async(there, "the broker is back", ignoring=(BrokerError,))
     await new_ones_come(one, "new")
 
 
