@@ -1,5 +1,6 @@
 """`ackd store` on an embedded store, beside the sidecar and without one."""
 
+import asyncio
 import json
 import subprocess
 from pathlib import Path
@@ -8,6 +9,9 @@ from typing import Any
 import pytest
 
 from ackd.cli import exit_codes
+from ackd.config.schema import StoreSettings
+from ackd.ports import AssignedPlace, StoredAt
+from ackd.store.build import open_store
 from ackd_torture.ports import free_port, give_back
 from tests.support.wait import wait_until
 from tests.unit.cli.test_command import ackd
@@ -39,6 +43,20 @@ def listed(file: Path) -> dict[str, Any]:
 def done(*words: str, file: Path) -> subprocess.CompletedProcess[str]:
     """The command."""
     return ackd("store", *words, "--config", str(file))
+
+
+async def cut_a_log(state: Path, topic_id: str) -> None:
+    """The store learns that a log of the topic was cut."""
+    store = open_store(StoreSettings(), state, beside=True)
+    await store.start()
+    for stored_ms in (1_000, 2_000):
+        message = StoredAt(b"%d" % stored_ms, AssignedPlace(0, 3), stored_ms)
+        await store.places.assign("orders", bytes.fromhex(topic_id), 1, [message])
+    await store.close()
+
+
+def logs(file: Path) -> list[str]:
+    return [each["name"] for each in listed(file)["other"] if each["name"].startswith("places:")]
 
 
 def test_beside_the_sidecar_and_without_it(tmp_path: Path) -> None:
@@ -75,8 +93,15 @@ def test_beside_the_sidecar_and_without_it(tmp_path: Path) -> None:
         "its subscription is not in this configuration"
     }
     assert left["orphan_subscriptions"] == ["orders"]
+    # What is known of a topic's logs goes with its last record: none may be without it (I1).
+    topic_id = next(row["topic_id"] for row in left["records"] if row["partition"] == 1)
+    asyncio.run(cut_a_log(tmp_path / "state", topic_id))
+    only = "--subscription", "orders", "--topic-id", topic_id, "--partition", "0", "--yes"
+    assert done("rm", *only, file=file).returncode == exit_codes.DONE
+    assert logs(file) == [f"places:orders:{topic_id}"]
     dry = done("rm", "--orphans", file=file)
     assert "nothing was removed; --yes does it" in dry.stdout
     assert done("rm", "--orphans", "--yes", file=file).returncode == exit_codes.DONE
+    assert logs(file) == []
     after = listed(file)
     assert (after["records"], after["sidecars"], after["orphan_subscriptions"]) == ([], [], [])
