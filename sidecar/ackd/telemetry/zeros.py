@@ -20,8 +20,10 @@ def begin(metrics: Metrics, subscription: str) -> None:
         metrics.expired_by_retention,
         metrics.vanished,
         metrics.copies_ignored,
+        metrics.log_cuts,
     ):
         family.at(subscription)
+    metrics.claims.at(subscription, "aside")
     for reason in ("slow-reader", "malformed"):
         metrics.log_dropped.at(reason)
     for verb in SettleVerb:

@@ -135,6 +135,7 @@ CASES: dict[str, Case] = {
     "AckdRecordsPutAside": Case(
         rising("ackd_claims_total", with_labels(SUB, outcome="aside")), OF_SUB
     ),
+    "AckdLogCut": Case(rising("ackd_log_cuts_total", SUB), OF_SUB),
     "AckdDeadLettersOld": Case(
         {f"ackd_oldest_dead_letter_age_seconds{SUB}": "604700x5 604900x60"}, OF_SUB
     ),
