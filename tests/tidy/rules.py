@@ -1,7 +1,10 @@
-"""Checks of `docs/develop/rules.md`: each number that is cited is defined there, and is tested."""
+"""Checks of `docs/develop/rules.md`: each number that is cited is defined there, and is tested.
+
+Tests that any page names with their files exist.
+"""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 RULES = "docs/develop/rules.md"
@@ -32,9 +35,9 @@ def is_test(path: str) -> bool:
     )
 
 
-def complaints(repo: Path, files: Iterable[Path]) -> Iterator[str]:
-    """What is cited and not defined, defined and not tested, or defined twice; tests that the page
-    names and that do not exist; sections that name none.
+def complaints(repo: Path, files: Collection[Path]) -> Iterator[str]:
+    """What is cited and not defined, defined and not tested, or defined twice; sections of the page
+    that name no test; tests that it or another page names and that do not exist.
     """
     page = (repo / RULES).read_text()
     known = defined(page)
@@ -46,7 +49,16 @@ def complaints(repo: Path, files: Iterable[Path]) -> Iterator[str]:
         )
     tested = set().union(*(rules for path, rules in citations.items() if is_test(path)))
     yield from (f"{RULES}: no test cites {rule}" for rule in known if rule not in tested)
-    yield from _tests_named(repo, page)
+    yield from _without_test(page)
+    for path in files:
+        name = path.relative_to(repo).as_posix()
+        if path.suffix == ".md":
+            yield from _not_there(repo, name, path.read_text())
+
+
+def tests_in(text: str) -> list[tuple[str, str]]:
+    """Tests that a text names: file and function, or a file alone."""
+    return _TEST.findall(text)
 
 
 def _citations(repo: Path, files: Iterable[Path]) -> Mapping[str, set[str]]:
@@ -58,14 +70,16 @@ def _citations(repo: Path, files: Iterable[Path]) -> Mapping[str, set[str]]:
     return found
 
 
-def _tests_named(repo: Path, page: str) -> Iterator[str]:
+def _without_test(page: str) -> Iterator[str]:
     for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
-        named = _TEST.findall(section)
-        if not named:
+        if not tests_in(section):
             yield f"{RULES}: {section.split()[0]} names no test"
-        for file, test in named:
-            path = repo / file
-            if not path.is_file():
-                yield f"{RULES}: there is no {file}"
-            elif test and not re.search(rf"\bdef {test}\(", path.read_text()):
-                yield f"{RULES}: {file} has no {test}"
+
+
+def _not_there(repo: Path, name: str, page: str) -> Iterator[str]:
+    for file, test in dict.fromkeys(tests_in(page)):
+        path = repo / file
+        if not path.is_file():
+            yield f"{name}: there is no {file}"
+        elif test and not re.search(rf"\bdef {test}\(", path.read_text()):
+            yield f"{name}: {file} has no {test}"

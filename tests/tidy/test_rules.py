@@ -36,6 +36,9 @@ TEST = '"""R1."""\n\ndef test_a() -> None: ...\n'
         ({rules.RULES: PAGE + PAGE}, "R1 twice"),
         ({rules.RULES: PAGE.replace("test_a.py", "gone.py")}, "there is no tests/gone.py"),
         ({rules.RULES: "## R1 One\n\nTrust me.\n"}, "R1 names no test"),
+        ({"docs/brokers/compared.md": "`tests/test_a.py::test_a`"}, ""),
+        ({"docs/other.md": "`tests/test_a.py::test_b`"}, "other.md: tests/test_a.py has no test_b"),
+        ({"docs/other.md": "`tests/test_b.py::test_a`"}, "other.md: there is no tests/test_b.py"),
     ],
 )
 def test_a_planted_mistake_is_found(files: dict[str, str], complaint: str, tmp_path: Path) -> None:
