@@ -50,10 +50,9 @@ def complaints(repo: Path, files: Collection[Path]) -> Iterator[str]:
     tested = set().union(*(rules for path, rules in citations.items() if is_test(path)))
     yield from (f"{RULES}: no test cites {rule}" for rule in known if rule not in tested)
     yield from _without_test(page)
-    for path in files:
-        name = path.relative_to(repo).as_posix()
-        if path.suffix == ".md":
-            yield from _not_there(repo, name, path.read_text())
+    for file in files:
+        if file.suffix == ".md":
+            yield from _not_there(repo, file.relative_to(repo).as_posix(), file.read_text())
 
 
 def tests_in(text: str) -> list[tuple[str, str]]:

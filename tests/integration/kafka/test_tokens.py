@@ -104,7 +104,12 @@ async def test_tokens_that_end_are_renewed_while_messages_flow(
         return provider.given >= given + 6  # two clients at least, three times
 
     await wait_until_async(renewed, "three renewals of each client", timeout_s=90)
-    assert not broker.conditions()
+
+    async def well() -> bool:
+        """A handshake that meets the next one fails once on a busy machine, and is made again."""
+        return not broker.conditions()
+
+    await wait_until_async(well, "every connection is open")
 
 
 async def test_a_provider_with_a_certificate_of_its_own_is_trusted_by_file(

@@ -47,7 +47,12 @@ async def proxied(turns: int, who: socket.socket) -> None:
 
 
 def told_of(story: Callable[[socket.socket], Awaitable[None]]) -> list[str]:
-    """Run it in a loop of its own; what the collector has to say after that."""
+    """Run it in a loop of its own; what the collector has to say after that, and not of tests of
+    before.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
     with warnings.catch_warnings(record=True) as told, socket.socket() as who:
         warnings.simplefilter("always")
 

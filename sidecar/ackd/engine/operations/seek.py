@@ -22,11 +22,13 @@ class Seeks:
 
     async def export(self, name: str) -> ProgressExport:
         subscription = self._subscriptions[name]
+        subscription.check_positions()
         places = await self._look(subscription, SeekRequest(SeekTo.EARLIEST))
         return subscription.export(places)
 
     async def seek(self, name: str, request: SeekRequest) -> SeekPlan | OperationView:
         subscription = self._subscriptions[name]
+        subscription.check_positions()
         if not request.dry_run:
             await subscription.check_paused()
         places = await self._look(subscription, request)

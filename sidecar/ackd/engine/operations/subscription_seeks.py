@@ -32,8 +32,9 @@ from ackd.errors import (
     BrokerError,
     NothingToUndoError,
     NotPausedError,
+    NotSupportedError,
 )
-from ackd.ports import TopicInfo
+from ackd.ports import BrokerSideAcks, TopicInfo
 
 AT_ONCE = 16
 """Partitions that are queried at the same time."""
@@ -80,6 +81,16 @@ class SubscriptionSeeks:
             self._context.clock.wall_ms(),
             [_progress(place, place.snapshot) for place in places if place.snapshot is not None],
         )
+
+    def check_positions(self) -> None:
+        """Refuse where the broker keeps an ack for each message and no position of the group.
+        Raises NotSupportedError.
+        """
+        if isinstance(self._state.consumer, BrokerSideAcks):
+            raise NotSupportedError(
+                f"the broker of {self._state.name} keeps no position of a group, only an ack for "
+                "each message: there is none to move, to export or to take over"
+            )
 
     async def check_paused(self) -> None:
         """Read the newest live value and refuse if the group is not paused. Raises NotPausedError,

@@ -19,17 +19,31 @@ from ackd.engine.parts_by_name import ByName
 from ackd.errors import (
     BrokerError,
     NotPausedError,
+    NotSupportedError,
     OperationRunningError,
     PressureError,
     UnknownSubscriptionError,
 )
-from ackd.ports import TopicInfo
+from ackd.ports import AssignedPlace, TopicInfo
 from tests.unit.engine.operation_stage import OperationStage
 from tests.unit.engine.retry_stage import RETRY_TOPIC
-from tests.unit.engine.world import NAME, TOPIC, TOPIC_ID, World
+from tests.unit.engine.world import NAME, TOPIC, TOPIC_ID, TestConsumer, World
 
 EARLIEST = SeekRequest(SeekTo.EARLIEST)
 DRY = SeekRequest(SeekTo.POSITIONS, positions=(Position(TOPIC, 0, 7),), dry_run=True)
+
+
+class AckingConsumer(TestConsumer):
+    """Of a broker that keeps an ack for each message."""
+
+    def placed(self, topic: str, message: bytes, place: AssignedPlace) -> None: ...
+
+    def unwanted(self, topic: str, message: bytes) -> None: ...
+
+    def finished(self, partition: TopicPartition, offsets: Sequence[int]) -> None: ...
+
+    def kept(self, topic: str) -> list[tuple[bytes, AssignedPlace]]:
+        return []
 
 
 def no_work(document: AnyDocument, keep_right: KeepRight) -> OperationJob:
@@ -139,3 +153,13 @@ async def test_a_look_that_fails_or_is_cancelled_makes_room(world: World, scene:
                 await scene.seeks.export(NAME)
     scene.go.set()
     await scene.seeks.export(NAME)
+
+
+async def test_a_broker_without_positions_refuses(scene: Scene) -> None:
+    """Before it asks for a pause, which would be in vain."""
+    scene.world.state.consumer = AckingConsumer()
+    for request in (DRY, EARLIEST):
+        with pytest.raises(NotSupportedError, match="no position"):
+            await scene.seeks.seek(NAME, request)
+    with pytest.raises(NotSupportedError, match="no position"):
+        await scene.seeks.export(NAME)
