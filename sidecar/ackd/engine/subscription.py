@@ -77,7 +77,7 @@ from ackd.engine.settlement.settle import LeaseLook
 from ackd.engine.settlement.subscription_settles import SubscriptionSettles
 from ackd.engine.tracing.observer import observer_of
 from ackd.errors import AckdError, BrokerError, StoreError
-from ackd.ports import Broker, BrokerSideAcks, ConsumerSpec, TopicLook
+from ackd.ports import Broker, ConsumerSpec, TopicLook
 from ackd.retries import repeating
 from ackd.telemetry.spans import SpanEvent
 
@@ -180,7 +180,7 @@ class Subscription:
         self.notes = ProgressNotes(state, context, partitions)
         self.breaker = CircuitBreaker(state, context)
         self.dedup = Dedup(state, context) if state.configured.dedup.key else None
-        ahead = FetchAhead(context.clock) if self._broker_side_acks else None
+        ahead = None if state.broker_side_acks is None else FetchAhead(context.clock)
         self.fetch_throttle = FetchThrottle(state, partitions, ahead)
         self.dispatcher = Dispatcher(
             state,
@@ -250,10 +250,11 @@ class Subscription:
             self.report.write,
             self.timers.wake_if_idle,
         )
-        if isinstance(state.consumer, BrokerSideAcks):
+        acks = state.broker_side_acks
+        if acks is not None:
             flow = BrokerAckFlow(
                 state,
-                state.consumer,
+                acks,
                 context,
                 partitions,
                 self.topics,
@@ -278,19 +279,15 @@ class Subscription:
             effects=effect_handlers(
                 self.send_back, self.dead_letters, self.claims, self.key_queues, self.bodies
             ),
-            performed=(self._finished_at_broker,) if self._broker_side_acks else (),
+            performed=() if self.state.broker_side_acks is None else (self._finished_at_broker,),
             ready=self.dispatcher.ready,
             due=self.timers.due,
             blocked=self.key_queues.on_blocked,
             on_taken=(tracing.taken,),
             on_left=(handed.note,),
             on_dropped=(self.claims.forget,),
-            unordered=self._broker_side_acks,
+            unordered=self.state.broker_side_acks is not None,
         )
-
-    @property
-    def _broker_side_acks(self) -> bool:
-        return isinstance(self.state.consumer, BrokerSideAcks)
 
     def _finished_at_broker(self, partition: Partition) -> None:
         if self.events.broker_side_acks is not None:

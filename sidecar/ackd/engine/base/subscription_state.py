@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.base.live import Live
-from ackd.ports import Broker, Condition, Consumer
+from ackd.ports import Broker, BrokerSideAcks, Condition, Consumer
 
 
 @dataclass(slots=True)
@@ -112,6 +112,11 @@ class SubscriptionState:
 
     def __post_init__(self) -> None:
         self.settings = self.configured
+
+    @property
+    def broker_side_acks(self) -> BrokerSideAcks | None:
+        """The consumer, if its broker keeps individual acks; else None."""
+        return self.consumer if isinstance(self.consumer, BrokerSideAcks) else None
 
     def go_by(self, live: Live, settings: SubscriptionSettings) -> None:
         """Take over what operators have changed, and the settings that follow from it."""

@@ -24,7 +24,6 @@ from ackd.engine.partition.histories import holder_of, past_deliveries
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.settlement.whereabouts import Step, Whereabouts
 from ackd.errors import BrokerError, PressureError, UnknownMessageError
-from ackd.ports import BrokerSideAcks
 
 SEARCHES_MAX = 4
 """Searches of the dead-letter topic at the same time; each opens a reader at the broker (I8)."""
@@ -113,7 +112,7 @@ class MessageLookup:
                 raise
             info = None
         # A log that was cut goes on in partitions beyond those that the broker tells of.
-        beyond = isinstance(self._state.consumer, BrokerSideAcks)
+        beyond = self._state.broker_side_acks is not None
         if info is None or (tp.partition >= info.partitions and not beyond):
             raise UnknownMessageError(f"{self._state.name} has no partition {tp}")
         return LedgerKey(self._state.cluster, self._state.name, info.topic_id, tp.partition), offset

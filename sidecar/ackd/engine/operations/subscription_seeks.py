@@ -34,7 +34,7 @@ from ackd.errors import (
     NotPausedError,
     NotSupportedError,
 )
-from ackd.ports import BrokerSideAcks, TopicInfo
+from ackd.ports import TopicInfo
 
 AT_ONCE = 16
 """Partitions that are queried at the same time."""
@@ -86,7 +86,7 @@ class SubscriptionSeeks:
         """Refuse where the broker keeps an ack for each message and no position of the group.
         Raises NotSupportedError.
         """
-        if isinstance(self._state.consumer, BrokerSideAcks):
+        if self._state.broker_side_acks is not None:
             raise NotSupportedError(
                 f"the broker of {self._state.name} keeps no position of a group, only an ack for "
                 "each message: there is none to move, to export or to take over"

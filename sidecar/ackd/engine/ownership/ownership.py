@@ -113,9 +113,7 @@ class Ownership:
         )
         self.leader_epochs = LeaderEpochs(consumer, context.store)
         self._resets = ExternalResets(state, context, records, own)
-        self.increase = PartitionIncrease(
-            state.scope, state.configured, consumer, context.store, own
-        )
+        self.increase = PartitionIncrease(state, context.store, own)
 
     # --- taking
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.record.protocol import CallStatus, Open
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.errors import StoreError
-from ackd.ports import BrokerSideAcks, Consumer, Store, TopicInfo
+from ackd.ports import Store, TopicInfo
 
 TRIES = 10
 STEPS_MAX = 100
@@ -40,18 +40,17 @@ _decode = msgspec.json.Decoder(SeenPartitions).decode
 
 
 class PartitionIncrease:
-    """Expansions of one subscription's topics. `name`: of their notes in the store."""
+    """Expansions of one subscription's topics. `own`: its retry topic."""
 
-    def __init__(
-        self, name: str, settings: SubscriptionSettings, consumer: Consumer, store: Store, own: str
-    ) -> None:
-        self._name = name
+    def __init__(self, state: SubscriptionState, store: Store, own: str) -> None:
+        settings = state.settings
+        self._name = state.scope
         self._own = own
-        self._consumer = consumer
+        self._consumer = state.consumer
         self._store = store
         # A broker with individual acks tells no ends of its logs, keeps the order of keys itself,
         # and its partitions are no numbers in a row.
-        ends = not isinstance(consumer, BrokerSideAcks)
+        ends = state.broker_side_acks is None
         self._wanted = (
             ends and settings.on_partition_increase == "drain" and settings.ordering == "key"
         )

@@ -29,9 +29,7 @@ class Growing:
     def __init__(self, world: World, **settings: object) -> None:
         world.sets(**({"ordering": "key", "on_partition_increase": "drain"} | settings))
         self.world = world
-        self.increase = PartitionIncrease(
-            NAME, world.state.settings, world.consumer, world.context.store, OWN
-        )
+        self.increase = PartitionIncrease(world.state, world.context.store, OWN)
 
     async def holds(self, number: int, partitions: int, topic: str = TOPIC) -> bool:
         key = LedgerKey("cluster", NAME, TOPIC_ID, number)
