@@ -30,11 +30,11 @@ SLACK_MS = 1_000
 
 
 class Asking(PulsarAt):
-    """With the settings for what other clients delayed."""
+    """With the retry topics of other clients; delays of theirs are kept by default."""
 
     def options(self) -> dict[str, str | int]:
         """How to connect."""
-        return {**super().options(), "read_retry_topic": True, "honor_client_delays": True}
+        return {**super().options(), "read_retry_topic": True}
 
 
 def reconsume_later(

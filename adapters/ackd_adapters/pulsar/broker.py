@@ -26,7 +26,6 @@ from ackd_adapters.pulsar.config import PulsarOptions, check_spec
 from ackd_adapters.pulsar.connection import Connection
 from ackd_adapters.pulsar.consumer import PulsarConsumer
 from ackd_adapters.pulsar.dead import origin, written
-from ackd_adapters.pulsar.delays import Questions
 from ackd_adapters.pulsar.logs import Logs
 from ackd_adapters.pulsar.positions import METADATA_CHARS_MAX
 from ackd_adapters.pulsar.publish import Publisher
@@ -67,7 +66,6 @@ class PulsarBroker:
         )
         self._connection = Connection(options)
         self._logs = Logs(self._connection)
-        self._questions = Questions(options, self._headers)
         self._publisher = Publisher(self._connection, self._logs)
         self._consumers: list[PulsarConsumer] = []
         self._cluster = ""
@@ -87,7 +85,7 @@ class PulsarBroker:
     def consumer(self, spec: ConsumerSpec) -> PulsarConsumer:
         """See the port. Raises `ConfigError`."""
         check_spec(spec)
-        made = PulsarConsumer(self._connection, self._logs, spec, self._questions)
+        made = PulsarConsumer(self._connection, self._logs, spec)
         self._consumers.append(made)
         return made
 
@@ -126,14 +124,10 @@ class PulsarBroker:
         for consumer in self._consumers:
             await consumer.close()
         self._consumers.clear()
-        self._questions.close()
         await self._publisher.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await asyncio.to_thread(self._connection.close)
-
-    def _headers(self, path: str) -> Mapping[str, str]:
-        return self._connection.heads.ask(path)
 
     def _find_cluster(self) -> str:
         found = self._connection.rest.ask("GET", "clusters")

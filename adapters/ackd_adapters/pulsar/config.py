@@ -91,15 +91,15 @@ class PulsarOptions:
         "one.",
     )
     honor_client_delays: bool = setting(
-        False,
+        True,
         "Whether ackd keeps delays that other producers gave their messages (`deliverAfter`, "
-        "`deliverAt`). It then asks the admin interface once for each message that is in no "
-        "batch.",
+        "`deliverAt`). Where messages come outside of batches, the broker then sends them to the "
+        "sidecar twice.",
     )
     client_delays_wait_ms: int = setting(
         10_000,
-        "How long messages wait if the admin interface does not answer when they are due; then "
-        "ackd delivers them without their delay.",
+        "How long messages wait if the broker does not tell when they are due; then ackd delivers "
+        "them without their delay.",
         min=0,
         max=3_600_000,
     )

@@ -23,9 +23,9 @@ import pulsar
 from ackd.errors import BrokerError, ConfigError
 from ackd.hidden import HIDDEN
 from ackd_adapters.pulsar.config import PulsarOptions
-from ackd_adapters.pulsar.heads import Heads
 from ackd_adapters.pulsar.names import Names
 from ackd_adapters.pulsar.rest import Admin, Rest
+from ackd_adapters.pulsar.wire import ClusterAccess
 
 CLIENT_LOG: Final = logging.getLogger("ackd.pulsar.client")
 RENEW_S: Final = 30.0
@@ -40,7 +40,7 @@ class Connection:
         self.names = Names(options.namespace)
         self._client: Any = None
         self._rest: Rest | None = None
-        self._heads: Heads | None = None
+        self._access: ClusterAccess | None = None
         self._lock = threading.Lock()
 
     def open(self) -> None:
@@ -48,13 +48,11 @@ class Connection:
         with self._lock:
             if self._client is not None:
                 return
-            admin = Admin(
-                token=_token_source(self.options),
-                url=self.options.admin_url,
-                tls=_tls_context(self.options),
-                timeout_s=self.options.request_timeout_ms / 1000,
-            )
-            self._rest, self._heads = Rest(admin), Heads(admin)
+            token, tls = _token_source(self.options), _tls_context(self.options)
+            timeout_s = self.options.request_timeout_ms / 1000
+            self._rest = Rest(Admin(self.options.admin_url, tls, token, timeout_s))
+            credentials = _credentials(self.options, token)
+            self._access = ClusterAccess(self.options.service_url, tls, credentials, timeout_s)
             self._client = _client(self.options)
 
     @property
@@ -72,19 +70,17 @@ class Connection:
         return self._rest
 
     @property
-    def heads(self) -> Heads:
-        """The admin interface for questions about single messages. Raises as `rest`."""
-        if self._heads is None:
+    def access(self) -> ClusterAccess:
+        """How to reach brokers without the client. Raises as `rest`."""
+        if self._access is None:
             raise BrokerError("not connected")
-        return self._heads
+        return self._access
 
     def close(self) -> None:
         """End the client and everything made from it. Never raises."""
         with self._lock:
             client, self._client, self._rest = self._client, None, None
-            heads, self._heads = self._heads, None
-        if heads is not None:
-            heads.close()
+            self._access = None
         if client is not None:
             with contextlib.suppress(pulsar.PulsarException, RuntimeError):
                 client.close()
@@ -150,6 +146,15 @@ def _token_source(options: PulsarOptions) -> Callable[[], str] | None:
     if options.oauth2_issuer_url is not None and options.oauth2_key_file is not None:
         return Oauth2(options.oauth2_issuer_url, options.oauth2_key_file, options).token
     return None
+
+
+def _credentials(
+    options: PulsarOptions, token: Callable[[], str] | None
+) -> Callable[[], tuple[str, str]]:
+    """Method and secret of a hand-shake; with a client certificate TLS has both."""
+    if token is not None:
+        return lambda: ("token", token())
+    return lambda: ("none" if options.tls_cert_file is None else "tls", "")
 
 
 def _first_line(path: Path) -> str:

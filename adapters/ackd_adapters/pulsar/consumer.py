@@ -24,11 +24,12 @@ from ackd.ports import (
 )
 from ackd_adapters.pulsar.box import Box
 from ackd_adapters.pulsar.connection import Connection
-from ackd_adapters.pulsar.delays import Delays, Questions
+from ackd_adapters.pulsar.delays import Delays
+from ackd_adapters.pulsar.entries import EntryFollower
 from ackd_adapters.pulsar.letters import topics_of
 from ackd_adapters.pulsar.logs import Logs
 from ackd_adapters.pulsar.member import Member
-from ackd_adapters.pulsar.names import is_pattern, whole
+from ackd_adapters.pulsar.names import SCHEME, is_pattern, whole
 from ackd_adapters.pulsar.numbering import Numbering
 from ackd_adapters.pulsar.positions import Positions
 from ackd_adapters.pulsar.reading import Reading
@@ -37,15 +38,11 @@ from ackd_adapters.pulsar.rest import number
 LEAVE_S: Final = 5.0
 
 
-# tidy: long-class attributes=13 -- implements a port of 13 methods
 class PulsarConsumer:
     """A member of a Pulsar subscription: implements `ackd.ports.Consumer`."""
 
-    def __init__(
-        self, connection: Connection, logs: Logs, spec: ConsumerSpec, questions: Questions
-    ) -> None:
+    def __init__(self, connection: Connection, logs: Logs, spec: ConsumerSpec) -> None:
         self._connection = connection
-        self._questions = questions
         self._logs = logs
         self._spec = spec
         self._topics = spec.topics
@@ -86,7 +83,13 @@ class PulsarConsumer:
     def fetch_from(self, partition: TopicPartition, offset: int) -> int:
         self.stop_fetch(partition)
         self._numbers += 1
-        delays = Delays(self._questions, partition.topic, lambda: self._logs.rest_path(partition))
+        delays = Delays(
+            self._connection.options,
+            partition.topic,
+            lambda: EntryFollower(
+                self._connection.access, SCHEME + self._logs.full_name(partition)
+            ),
+        )
         reading = Reading(
             self._connection, self._logs, self._box, self._numbers, partition, offset, delays
         )

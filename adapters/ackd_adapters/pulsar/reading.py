@@ -118,6 +118,7 @@ class Reading:
             self._well()
             return self._loop(reader)
         finally:
+            self._delays.close()
             with contextlib.suppress(pulsar.PulsarException, RuntimeError):
                 reader.close()
 

@@ -19,12 +19,19 @@ from tests.support.wait import wait_until_async
 RETRY_MS = (300,)
 
 
-@pytest.fixture(params=["local", pytest.param("kafka", marks=pytest.mark.kafka)])
+ON_PULSAR = pytest.param("pulsar", marks=[pytest.mark.pulsar, pytest.mark.slow])
+
+
+@pytest.fixture(params=["local", pytest.param("kafka", marks=pytest.mark.kafka), ON_PULSAR])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     """A place to run in."""
     kafka = request.getfixturevalue("kafka") if request.param == "kafka" else None
+    pulsar = request.getfixturevalue("pulsar") if request.param == "pulsar" else None
     async with AsyncExitStack() as stack:
-        made = Place(stack, tmp_path, kafka)
+        made = Place(stack, tmp_path, kafka, pulsar=pulsar)
+        if pulsar is not None:
+            # Not partitioned, as most topics are.
+            await asyncio.to_thread(pulsar.admin.create_topic, f"public/default/{made.topic}")
         if kafka is not None:
             await asyncio.to_thread(kafka.create_topic, made.topic, partitions=1, config={})
         yield made
@@ -121,7 +128,7 @@ async def test_i6_attempts_that_are_used_up_free_the_key(place: Place) -> None:
 
 async def test_i6_order_holds_when_another_sidecar_takes_over(place: Place) -> None:
     """The first one of each key is leased or waits for its retry when its sidecar vanishes."""
-    if place.kafka is None:
+    if place.kafka is None and place.pulsar is None:
         pytest.skip("the queue on the disk has one sidecar")
     one = await ordered(place, "key")
     await publish(one, *(f"k{n % 5}" for n in range(50)))

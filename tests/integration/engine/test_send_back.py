@@ -33,7 +33,10 @@ from ackd_adapters.kafka import KafkaOptions
 from ackd_adapters.kafka import adapter as kafka_adapter
 from ackd_adapters.local import adapter as local_adapter
 from ackd_adapters.local.config import LocalOptions
+from ackd_adapters.pulsar import PulsarOptions
+from ackd_adapters.pulsar import adapter as pulsar_adapter
 from tests.support.kafka import Kafka
+from tests.support.pulsar import Pulsar
 from tests.support.wait import wait_until_async
 
 _numbers = itertools.count(1)
@@ -50,9 +53,16 @@ class Place:
     kafka: Kafka | None
     topic: str = field(default_factory=lambda: f"send-back-{next(_numbers)}-{time.time_ns()}")
     data: Data = field(default_factory=Data)
+    pulsar: Pulsar | None = None
 
     def open(self) -> Broker:
         """A connection."""
+        if self.pulsar is not None:
+            # Offsets without gaps, as on the other brokers.
+            pulsar = PulsarOptions(
+                service_url=self.pulsar.url, admin_url=self.pulsar.web_url, batch_messages_max=1
+            )
+            return pulsar_adapter.open("b", pulsar)
         if self.kafka is None:
             return local_adapter.open("b", LocalOptions(path=self.tmp / "queue", partitions=1))
         options = KafkaOptions(bootstrap_servers=self.kafka.bootstrap, topics_refresh_ms=500)

@@ -67,7 +67,7 @@ async def _look(broker: Broker) -> None:
 
 async def works(found: Mapping[str, OptionValue]) -> None:
     """Publish, read, join, commit, and ask about a single message."""
-    broker = open_broker("pulsar", {**found, "honor_client_delays": True})
+    broker = open_broker("pulsar", found)
     part = TopicPartition("orders", 1)
     await broker.start()
     try:

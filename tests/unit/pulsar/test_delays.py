@@ -1,22 +1,23 @@
-"""What others delayed: letters in `-RETRY` topics, and questions for `deliverAfter`."""
+"""What others delayed: letters in `-RETRY` topics, and metadata for `deliverAfter`."""
 
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 
+from ackd.errors import BrokerError
 from ackd.ports import Delay, Record
 from ackd_adapters.pulsar.config import PulsarOptions
-from ackd_adapters.pulsar.delays import AT_ONCE, HEADER, Delays, Questions, moment
+from ackd_adapters.pulsar.delays import Delays
+from ackd_adapters.pulsar.entries import EntryFollower
 from ackd_adapters.pulsar.letters import DELAY_MS_MAX, holds_letters, letter, topics_of
 from ackd_adapters.pulsar.numbering import Position
-from ackd_adapters.pulsar.rest import RestError
+from ackd_adapters.pulsar.wire import ClusterAccess
 
 PUBLISHED_MS = 1_700_000_000_000
 RETRY = "orders-work-RETRY"
-WHEN = "2026-11-22T12:07:11.197Z"
-WHEN_MS = 1_795_349_231_197
+DUE_MS = time.time_ns() // 1_000_000 + 3_600_000
 
 
 def record(offset: int = 0, /, **properties: str) -> Record:
@@ -66,148 +67,110 @@ def test_which_topics_hold_letters() -> None:
     ]
 
 
-# --- questions
+# --- metadata
 
 
-@pytest.mark.parametrize(
-    ("text", "ms"),
-    [
-        (WHEN, WHEN_MS),
-        ("2026-11-22T14:07:11.197+02:00", WHEN_MS),
-        ("2026-11-22T12:07:11Z", WHEN_MS - 197),
-        ("2026-11-22T12:07:11.197", 0),
-        ("tomorrow", 0),
-        ("", 0),
-        (None, 0),
-    ],
-)
-def test_times_as_the_admin_interface_writes_them(text: str | None, ms: int) -> None:
-    assert moment(text) == ms
+class Log(EntryFollower):
+    """Answers in turn; the last answer stays. `asked`: the entries of each question."""
+
+    def __init__(self, *script: dict[int, int] | str) -> None:
+        super().__init__(cast("ClusterAccess", None), "t")
+        self.script = list(script)
+        self.asked: list[list[int]] = []
+
+    def due(
+        self, wanted: Sequence[Position], until: float, going: Callable[[], bool]
+    ) -> dict[tuple[int, int], int]:
+        self.asked.append([each.entry for each in wanted])
+        said = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        if isinstance(said, str):
+            raise BrokerError(said)
+        return {(7, entry): due_ms for entry, due_ms in said.items()}
 
 
-class Admin:
-    """Answers for each path in turn; the last answer stays. `asked` in order.
-
-    `first`: what has to be asked before anybody is told that nobody is there.
-    """
-
-    def __init__(self, **answers: Sequence[str | RestError | None]) -> None:
-        self.answers = {path: list(script) for path, script in answers.items()}
-        self.asked: list[str] = []
-        self.under_way = self.most = 0
-        self.lock = threading.Lock()
-        self.first = ""
-        self.first_asked = threading.Event()
-
-    def __call__(self, path: str) -> Mapping[str, str]:
-        with self.lock:
-            self.asked.append(path)
-            self.under_way += 1
-            self.most = max(self.most, self.under_way)
-            script = self.answers.get(path, [None])
-            said = script.pop(0) if len(script) > 1 else script[0]
-        if path == self.first:
-            self.first_asked.set()
-        time.sleep(0.002)
-        with self.lock:
-            self.under_way -= 1
-        if isinstance(said, RestError):
-            assert not self.first or self.first_asked.wait(20)
-            raise said
-        return {} if said is None else {HEADER: said}
-
-
-AWAY = RestError("nobody there", 0)
-
-
-def questions(admin: Admin, wait_ms: int = 0) -> Questions:
+def delays(log: Log, wait_ms: int = 0, topic: str = "orders", *, honor: bool = True) -> Delays:
     options = PulsarOptions(
         service_url="pulsar://a",
         admin_url="http://a",
-        honor_client_delays=True,
+        honor_client_delays=honor,
         client_delays_wait_ms=wait_ms,
     )
-    return Questions(options, admin)
+    return Delays(options, topic, lambda: log)
+
+
+def at(*entries: int) -> dict[int, Position]:
+    """EntryFollower whose offsets are ten times their number."""
+    return {entry * 10: Position(7, entry, 0) for entry in entries}
 
 
 def yes() -> bool:
     return True
 
 
-def test_i8_each_is_asked_once_and_few_at_a_time() -> None:
-    admin = Admin(p3=[WHEN], p5=["2026-11-22"], p7=[RestError("gone", 404)])
-    asks = questions(admin)
-    assert asks.due({offset: f"p{offset}" for offset in range(100)}, yes) == {3: WHEN_MS}
-    assert sorted(admin.asked) == sorted(f"p{offset}" for offset in range(100))
-    assert 1 < admin.most <= AT_ONCE
+def test_one_question_for_all_and_what_is_due_already_has_no_delay() -> None:
+    log = Log({3: DUE_MS, 5: PUBLISHED_MS})
+    asks = delays(log)
+    assert asks.find([], at(*range(100)), yes) == {30: Delay(DUE_MS, 0)}
+    assert log.asked == [list(range(100))]
+    assert asks.find([], {}, yes) == {}
     assert asks.in_vain == ""
-    asks.close()
 
 
 def test_what_failed_is_asked_again_for_a_while() -> None:
-    admin = Admin(a=[AWAY, RestError("no", 500), WHEN], b=[WHEN])
-    asks = questions(admin, wait_ms=60_000)
-    assert asks.due({1: "a", 2: "b"}, yes) == {1: WHEN_MS, 2: WHEN_MS}
-    assert sorted(admin.asked) == ["a", "a", "a", "b"]
+    log = Log("away", "away", {1: DUE_MS})
+    asks = delays(log, wait_ms=60_000)
+    assert asks.find([], at(1, 2), yes) == {10: Delay(DUE_MS, 0)}
+    assert log.asked == [[1, 2]] * 3
     assert asks.in_vain == ""
-    asks.close()
 
 
-def test_i5_nobody_is_held_up_for_ever_by_an_admin_interface_that_is_away() -> None:
-    admin = Admin(a=[WHEN], **{f"p{n}": [AWAY] for n in range(50)})
-    admin.first = "a"
-    asks = questions(admin)
-    assert asks.due({1: "a"} | {n: f"p{n}" for n in range(2, 50)}, yes) == {1: WHEN_MS}
-    assert asks.in_vain == "nobody there"
-    admin.asked.clear()
+def test_i5_nobody_is_held_up_for_ever_by_a_broker_that_does_not_tell() -> None:
+    log = Log("away")
+    asks = delays(log, wait_ms=300)
+    assert asks.find([], at(1), yes) == {}
+    assert asks.in_vain == "away"
+    assert len(log.asked) > 1
+    log.asked.clear()
     # From now on one question a batch, until one is answered.
-    assert asks.due({n: f"p{n}" for n in range(50)}, yes) == {}
-    assert admin.asked == ["p0"]
-    admin.answers = {"p1": [WHEN]}
-    assert asks.due({0: "p0", 1: "p1"}, yes) == {1: WHEN_MS}
+    assert asks.find([], at(2), yes) == {}
+    assert log.asked == [[2]]
+    log.script = [{3: DUE_MS}]
+    assert asks.find([], at(3), yes) == {30: Delay(DUE_MS, 0)}
     assert asks.in_vain == ""
-    asks.close()
 
 
 def test_a_session_that_ends_waits_for_nothing() -> None:
-    admin = Admin(a=[AWAY])
-    asks = questions(admin, wait_ms=3_600_000)
-    going = iter([True])
-    assert asks.due({1: "a"}, lambda: next(going, False)) == {}
+    asks = delays(Log("away"), wait_ms=3_600_000)
+    assert asks.find([], at(1), lambda: False) == {}
     assert asks.in_vain == ""
-    asks.close()
 
 
-# --- of a partition
+def test_i8_a_delay_in_metadata_is_bounded() -> None:
+    found = delays(Log({1: 1 << 62})).find([], at(1), yes)
+    assert found[10].due_ms <= time.time_ns() // 1_000_000 + DELAY_MS_MAX
 
 
 def test_letters_are_not_asked_about_unless_they_say_nothing() -> None:
-    admin = Admin(**{"x/ledger/7/entry/1": [WHEN], "x/ledger/7/entry/2": [WHEN]})
-    asks = questions(admin)
-    delays = Delays(asks, RETRY, lambda: "x")
-    records = [record(0, DELAY_TIME="5"), record(1, RECONSUMETIMES="3"), record(2), record(3)]
-    at = {offset: Position(7, offset, 0) for offset in range(3)}  # the last one is of a batch
-    assert delays.find(records, at, yes) == {
+    log = Log({1: DUE_MS, 2: DUE_MS})
+    asks = delays(log, topic=RETRY)
+    records = [record(0, DELAY_TIME="5"), record(10, RECONSUMETIMES="3"), record(20), record(30)]
+    # The last one is of a batch.
+    assert asks.find(records, at(0, 1, 2), yes) == {
         0: Delay(PUBLISHED_MS + 5, 0),
-        1: Delay(WHEN_MS, 3),
-        2: Delay(WHEN_MS, 0),
+        10: Delay(DUE_MS, 3),
+        20: Delay(DUE_MS, 0),
     }
-    assert sorted(admin.asked) == ["x/ledger/7/entry/1", "x/ledger/7/entry/2"]
-    asks.close()
+    assert log.asked == [[1, 2]]
 
 
 @pytest.mark.parametrize("topic", ["ackd.retry.work", "a/b/ackd.dead.work", "orders-work-DLQ"])
 def test_nobody_asks_about_copies_and_dead_letters(topic: str) -> None:
-    assert not Delays(questions(Admin()), topic, lambda: "x").wanted
+    assert not delays(Log({}), topic=topic).wanted
 
 
 def test_without_the_setting_only_letters_are_read() -> None:
-    options = PulsarOptions(service_url="pulsar://a", admin_url="http://a")
-    admin = Admin(**{"x/ledger/7/entry/0": [WHEN]})
-    asks = Questions(options, admin)
-    assert not Delays(asks, "orders", lambda: "x").wanted
-    at = {0: Position(7, 0, 0)}
-    assert Delays(asks, RETRY, lambda: "x").find([record(RECONSUMETIMES="1")], at, yes) == {
-        0: Delay(0, 1)
-    }
-    assert admin.asked == []
+    log = Log({0: DUE_MS})
+    assert not delays(log, honor=False).wanted
+    letters = delays(log, topic=RETRY, honor=False)
+    assert letters.find([record(RECONSUMETIMES="1")], at(0), yes) == {0: Delay(0, 1)}
+    assert log.asked == []

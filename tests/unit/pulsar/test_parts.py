@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import ConfigError
-from ackd_adapters.pulsar import ids
 from ackd_adapters.pulsar.config import PulsarOptions, check
 from ackd_adapters.pulsar.letters import is_retry
 from ackd_adapters.pulsar.message import (
@@ -21,6 +20,7 @@ from ackd_adapters.pulsar.message import (
     read_key,
 )
 from ackd_adapters.pulsar.names import Names, TopicNameError, partition_name, whole
+from ackd_adapters.pulsar.protobuf import decode, encode
 from ackd_adapters.pulsar.share import wanted
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5)
@@ -127,7 +127,19 @@ def test_names() -> None:
 
 
 def test_ids_tell_the_size_of_their_batch() -> None:
-    assert ids.fields(b"\x08\x06\x10\x96\x01\x18\x00 \x090\n") == {1: 6, 2: 150, 3: 0, 4: 9, 6: 10}
+    numbers = {1: 6, 2: 150, 3: 0, 4: 9, 6: 10}
+    assert decode(b"\x08\x06\x10\x96\x01\x18\x00 \x090\n") == numbers
+    assert decode(encode({**numbers, 5: b"\xff\x00", 7: -1})) == {
+        **numbers,
+        5: b"\xff\x00",
+        7: (1 << 64) - 1,
+    }
+
+
+@pytest.mark.parametrize("data", [b"\x0a\x05ab", b"\x0b", b"\x08\xff"])
+def test_a_message_that_is_cut_or_of_another_kind_is_no_message(data: bytes) -> None:
+    with pytest.raises((ValueError, IndexError)):
+        decode(data)
 
 
 @pytest.mark.parametrize(

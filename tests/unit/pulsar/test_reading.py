@@ -12,10 +12,12 @@ from ackd.ports import EndReached, Fetched
 from ackd_adapters.pulsar.box import Box
 from ackd_adapters.pulsar.config import PulsarOptions
 from ackd_adapters.pulsar.connection import Connection
-from ackd_adapters.pulsar.delays import Delays, Questions
+from ackd_adapters.pulsar.delays import Delays
+from ackd_adapters.pulsar.entries import EntryFollower
 from ackd_adapters.pulsar.logs import Logs
 from ackd_adapters.pulsar.numbering import Ledger, Log, Numbering
 from ackd_adapters.pulsar.reading import Reading, _GapError
+from ackd_adapters.pulsar.wire import ClusterAccess
 
 PART = TopicPartition("orders", 0)
 LOG = Log((Ledger(7, 0),), 7, 9)
@@ -77,30 +79,36 @@ class Reader:
 
 
 def begin(box: Box, logs: OneLog, delays: Delays | None = None) -> Reading:
-    asks = Questions(PulsarOptions(service_url="pulsar://a", admin_url="http://a"), no_answer)
-    delays = delays or Delays(asks, PART.topic, lambda: "persistent/a")
+    plain = PulsarOptions(service_url="pulsar://a", admin_url="http://a", honor_client_delays=False)
+    delays = delays or Delays(plain, PART.topic, no_entries)
     return Reading(cast("Connection", None), cast("Logs", logs), box, 1, PART, 0, delays)
 
 
-def no_answer(path: str) -> dict[str, str]:
-    raise AssertionError(path)
+def no_entries() -> EntryFollower:
+    raise AssertionError("nothing is asked")
+
+
+class NoDelays(EntryFollower):
+    """No entry was delayed."""
+
+    def due(self, *_: object) -> dict[tuple[int, int], int]:
+        return {}
 
 
 class NoPath(Delays):
     """The broker does not say where the entries are, the first time."""
 
     def __init__(self) -> None:
-        options = PulsarOptions(
-            service_url="pulsar://a", admin_url="http://a", honor_client_delays=True
+        super().__init__(
+            PulsarOptions(service_url="pulsar://a", admin_url="http://a"), PART.topic, self.entries
         )
-        super().__init__(Questions(options, lambda _: {}), PART.topic, self.path)
         self.failed = False
 
-    def path(self) -> str:
+    def entries(self) -> EntryFollower:
         if not self.failed:
             self.failed = True
             raise BrokerError("away")
-        return "persistent/a"
+        return NoDelays(cast("ClusterAccess", None), PART.topic)
 
 
 def read(box: Box) -> list[int]:
