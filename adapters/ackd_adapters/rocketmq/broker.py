@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import re
 import time
@@ -27,8 +28,10 @@ from ackd_adapters.rocketmq import envelope
 from ackd_adapters.rocketmq.client import GroupClient, code_of
 from ackd_adapters.rocketmq.config import RocketMQOptions
 from ackd_adapters.rocketmq.consumer import RocketMQConsumer
+from ackd_adapters.rocketmq.making import make_topic
 from ackd_adapters.rocketmq.message import MessageIds
 from ackd_adapters.rocketmq.protocol.definition_pb2 import MessageQueue, MessageType
+from ackd_adapters.rocketmq.remoting_admin import RemotingAdmin
 from ackd_adapters.rocketmq.rpc import UNREACHABLE, Rpc
 
 DAY_MS: Final = 86_400_000
@@ -84,7 +87,8 @@ class RocketMQBroker:
 
     def __init__(self, name: str, options: RocketMQOptions) -> None:
         self.name = name
-        self.capabilities = CAPABILITIES
+        self._admin = RemotingAdmin(options)
+        self.capabilities = dataclasses.replace(CAPABILITIES, makes_topics=self._admin.on)
         self._options = options
         self._rpc = Rpc(options, f"ackd-{name}-{uuid.uuid4().hex[:12]}")
         self._client = GroupClient(self._rpc, options)
@@ -99,6 +103,7 @@ class RocketMQBroker:
         """Asks for a topic that need not exist, to see that the proxies answer."""
         if not self._started:
             await self._rpc.start()
+            await self._admin.start()
             self._started = True
         await self._client.route("ackd-no-such-topic")
 
@@ -114,7 +119,7 @@ class RocketMQBroker:
         if not spec.joins:
             raise NotSupportedError("RocketMQ can't be read without being in the group")
         rpc = Rpc(self._options, f"ackd-{spec.client_id}-{uuid.uuid4().hex[:12]}")
-        return RocketMQConsumer(self._options, spec, rpc)
+        return RocketMQConsumer(self._options, spec, rpc, self._admin)
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[PublishResult]:
         """Sends messages of one key one after the other, the rest in parallel."""
@@ -190,12 +195,9 @@ class RocketMQBroker:
         return len(await self._client.route(topic)) or None
 
     async def ensure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
-        """The proxies make no topics: it has to exist. Raises BrokerError."""
+        """The proxies make no topics; a broker does, where `name_servers` tells of it."""
         if await self.partitions(topic) is None:
-            raise BrokerError(
-                f"there is no topic {topic!r}, and only RocketMQ's own tools can make it",
-                code="TOPIC_NOT_FOUND",
-            )
+            await make_topic(self._admin, self._client, topic)
 
     def dead_letter_topic(self, group: str) -> str:
         return _own(DEAD_PREFIX, group)
@@ -207,6 +209,7 @@ class RocketMQBroker:
         return [] if self._condition is None else [self._condition]
 
     async def close(self) -> None:
+        await self._admin.close()
         await self._rpc.close()
 
 

@@ -32,6 +32,14 @@ class RocketMQOptions:
         len_min=1,
         len_max=100,
     )
+    name_servers: str = setting(
+        "",
+        "Name servers, `host:port`, separated by `;`. With them ackd asks the brokers themselves "
+        "for what the proxies do not offer, and makes the topics and groups that it needs and does "
+        "not find. Empty: no such questions; topics and groups must exist. `tls` and the access "
+        "key are used there, too.",
+        len_max=2_000,
+    )
     namespace: str = setting("", "Namespace of all topics and groups.", len_max=200)
     access_key: str | None = setting(None, "Access key, for a cluster that demands one.")
     secret_key_file: Path | None = setting(
@@ -74,22 +82,34 @@ def addresses(options: RocketMQOptions) -> list[str]:
     return [each.strip() for each in options.endpoints.split(";") if each.strip()]
 
 
+def name_servers(options: RocketMQOptions) -> list[str]:
+    """The name servers one by one."""
+    return [each.strip() for each in options.name_servers.split(";") if each.strip()]
+
+
 def check(options: RocketMQOptions) -> None:
     """What needs no broker and no file. Raises `ConfigError` with all mistakes in one text."""
     wrong = []
     found = addresses(options)
     if not found:
         wrong.append("endpoints names no proxy")
-    for address in found:
-        host, colon, port = address.rpartition(":")
-        if not (colon and host and port.isdecimal() and 0 < int(port) < 1 << 16):
-            wrong.append(f"endpoints: {address} is not host:port")
+    wrong += [f"endpoints: {each} is not host:port" for each in found if not _is_address(each)]
+    wrong += [
+        f"name_servers: {each} is not host:port"
+        for each in name_servers(options)
+        if not _is_address(each)
+    ]
     if (options.access_key is None) != (options.secret_key_file is None):
         wrong.append("access_key and secret_key_file go together")
     if options.tls_ca_file is not None and not options.tls:
         wrong.append("tls_ca_file has no effect without tls")
     if wrong:
         raise ConfigError("; ".join(wrong))
+
+
+def _is_address(text: str) -> bool:
+    host, colon, port = text.rpartition(":")
+    return bool(colon and host and port.isdecimal() and 0 < int(port) < 1 << 16)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -31,8 +31,10 @@ from ackd_adapters.rocketmq import envelope
 from ackd_adapters.rocketmq.client import GroupClient, code_of, expression
 from ackd_adapters.rocketmq.config import RocketMQOptions
 from ackd_adapters.rocketmq.holds import Holds, monotonic_ms
+from ackd_adapters.rocketmq.making import make_group
 from ackd_adapters.rocketmq.message import Taken
 from ackd_adapters.rocketmq.protocol.definition_pb2 import MessageQueue, MessageType
+from ackd_adapters.rocketmq.remoting_admin import RemotingAdmin
 from ackd_adapters.rocketmq.rpc import BATCH_MAX, Rpc
 from ackd_adapters.rocketmq.session import Session, consumer_settings
 
@@ -52,15 +54,19 @@ RETRIES_LEAST: Final = 100
 
 With ackd a retry is no new delivery of the broker; only a hold that was lost is one."""
 _COPY_FIELD: Final = 4
+_NO_GROUP: Final = "group not found"
 
 
-# tidy: long-class attributes=17 -- implements a port of 17 methods
+# tidy: long-class attributes=18 -- implements a port of 17 methods
 class RocketMQConsumer:
     """Implements `ackd.ports.Consumer` and `ackd.ports.BrokerSideAcks`: the broker keeps individual
     acks.
     """
 
-    def __init__(self, options: RocketMQOptions, spec: ConsumerSpec, rpc: Rpc) -> None:
+    def __init__(
+        self, options: RocketMQOptions, spec: ConsumerSpec, rpc: Rpc, admin: RemotingAdmin
+    ) -> None:
+        self._admin = admin
         self._options = options
         self._spec = spec
         self._rpc = rpc
@@ -89,6 +95,7 @@ class RocketMQConsumer:
         await self._rpc.start()
         for topic in self._spec.topics:
             self._topics[topic] = await self._queues(topic)
+        advice = await make_group(self._admin, self._spec.group, orderly=self._spec.ordered)
         filters = dict.fromkeys(self._spec.topics, self._filter)
         settings = consumer_settings(self._client.group, filters, self._options.poll_ms)
         session = Session(self._rpc, settings, self._client.group)
@@ -96,8 +103,10 @@ class RocketMQConsumer:
         try:
             await session.ready(READY_S)
             self._check_order(session)
-        except BrokerError:
+        except BrokerError as error:
             await session.close()
+            if advice and _NO_GROUP in error.detail:
+                raise BrokerError(f"{error.detail}: {advice}", code=code_of(error)) from None
             raise
         self._session = session
         self._check_group(session)

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from ackd.api.messages import SettleVerb
+from ackd.errors import BrokerError
 from tests.integration.rocketmq.shop import Shop
 from tests.support import rocketmq as rocketmq_support
 from tests.support.redis import RedisServer
 from tests.support.require import require
 from tests.support.rocketmq import RocketMQ, RocketMQOptions
 from tests.support.rocketmq.config import ACCESS_KEY, SECRET_KEY
+from tests.support.rocketmq.remote import admin, queues_of
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -46,3 +48,21 @@ async def test_the_right_key_works_and_readiness_tells_of_a_wrong_one(
             await shop.start("wrong", keys=(ACCESS_KEY, wrong), within_s=NOT_READY_S)
         assert "not-the-secret" not in str(told.value)
         assert SECRET_KEY not in str(told.value)
+
+
+async def test_the_remoting_client_signs_with_the_same_key(
+    guarded: RocketMQ, tmp_path: Path
+) -> None:
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    await asyncio.to_thread(right.write_text, SECRET_KEY + "\n")
+    await asyncio.to_thread(wrong.write_text, "not-the-secret\n")
+    name, port = "made-with-a-key", guarded.ports.names
+    async with admin(port, access_key=ACCESS_KEY, secret_key_file=right) as it:
+        await it.make_topic(name, 1)
+        assert await it.make_group(name, retries=1_000, orderly=False) == ["broker-a"]
+        (queue,) = await queues_of(it, name)
+        assert await it.range(queue) == (0, 0)
+    async with admin(port, access_key=ACCESS_KEY, secret_key_file=wrong) as it:
+        with pytest.raises(BrokerError, match="signature") as refused:
+            await it.range(queue)
+    assert "not-the-secret" not in str(refused.value)

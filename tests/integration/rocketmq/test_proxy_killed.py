@@ -21,6 +21,7 @@ from tests.support.redis import RedisServer
 from tests.support.require import require
 from tests.support.rocketmq import RocketMQ, RocketMQOptions
 from tests.support.rocketmq.bare import Bare, bare
+from tests.support.rocketmq.remote import admin, queues_of
 from tests.support.wait import wait_until_async
 
 pytestmark = [
@@ -53,6 +54,22 @@ async def shop(apart: RocketMQ, valkey: RedisServer, tmp_path: Path) -> AsyncIte
     """On that broker."""
     async with AsyncExitStack() as stack:
         yield Shop(stack, tmp_path, apart, valkey)
+
+
+async def test_a_proxy_in_the_place_of_a_name_server_reads_and_makes_nothing(
+    apart: RocketMQ,
+) -> None:
+    async with bare(apart) as one, admin(apart.ports.remoting) as it:
+        await one.send(b"zero")
+        (queue,) = await queues_of(it, one.topic)
+        assert queue.address == f"127.0.0.1:{apart.ports.remoting}"
+        assert await it.range(queue) == (0, 1)
+        assert await it.offset_at(queue, 0) == 0
+        pulled = await it.pull(f"g{one.topic}", queue, 0)
+        assert [each.message.body for each in pulled.messages] == [b"zero"]
+        with pytest.raises(BrokerError) as refused:
+            await it.make_topic(f"{one.topic}-more", 1)
+        assert refused.value.facts["code"] == "REQUEST_CODE_NOT_SUPPORTED"
 
 
 async def test_i2_a_killed_proxy_costs_no_lease_and_receiving_goes_on_at_once(

@@ -6,6 +6,7 @@ from ackd.ports import ConsumerSpec
 from ackd_adapters.rocketmq.config import RocketMQOptions
 from ackd_adapters.rocketmq.consumer import COPIES, RocketMQConsumer, assigned_place
 from ackd_adapters.rocketmq.message import Taken
+from ackd_adapters.rocketmq.remoting_admin import RemotingAdmin
 from ackd_adapters.rocketmq.rpc import Rpc
 
 QUEUE = TopicPartition("orders", 0)
@@ -15,7 +16,7 @@ ADDED = TopicPartition("orders", partition_of(0, 1))
 def consumer() -> RocketMQConsumer:
     options = RocketMQOptions(endpoints="127.0.0.1:1")
     spec = ConsumerSpec("group", ("orders",), "client")
-    made = RocketMQConsumer(options, spec, Rpc(options, spec.client_id))
+    made = RocketMQConsumer(options, spec, Rpc(options, spec.client_id), RemotingAdmin(options))
     made._assign([QUEUE])
     return made
 

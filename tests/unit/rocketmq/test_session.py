@@ -10,6 +10,7 @@ from ackd.ports import ConsumerSpec
 from ackd_adapters.rocketmq.config import RocketMQOptions
 from ackd_adapters.rocketmq.consumer import RocketMQConsumer
 from ackd_adapters.rocketmq.protocol.definition_pb2 import Settings
+from ackd_adapters.rocketmq.remoting_admin import RemotingAdmin
 from ackd_adapters.rocketmq.rpc import Rpc
 from ackd_adapters.rocketmq.session import Session
 
@@ -49,7 +50,9 @@ async def test_a_broker_that_is_away_ends_no_session() -> None:
 async def test_a_consumer_whose_session_ended_has_to_be_made_again() -> None:
     rpc = cast("Rpc", BrokenRpc(ValueError("planted")))
     options = RocketMQOptions(endpoints="127.0.0.1:1")
-    consumer = RocketMQConsumer(options, ConsumerSpec("group", ("topic",), "client"), rpc)
+    consumer = RocketMQConsumer(
+        options, ConsumerSpec("group", ("topic",), "client"), rpc, RemotingAdmin(options)
+    )
     session = Session(rpc, Settings(), None)
     session.start(consumer._ended)
     async with asyncio.timeout(5):
