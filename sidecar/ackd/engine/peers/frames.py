@@ -37,7 +37,7 @@ class PeerAsk(Struct, tag="ask", array_like=True, frozen=True):
     """Lease up to `max` messages; wait for the first one for `wait_ms`.
 
     `number` names the request; a process uses each number once. `holder` names the caller, for
-    `explain`.
+    `explain`. `taken`: earlier requests whose answers were taken, as in `PeerTaken`.
     """
 
     subscription: _Name
@@ -47,6 +47,7 @@ class PeerAsk(Struct, tag="ask", array_like=True, frozen=True):
     lease_ms: _Count
     wait_ms: _Count
     holder: Annotated[str, Meta(max_length=1024)]
+    taken: Annotated[list[_Count], Meta(max_length=NUMBERS_MAX)] = []
 
 
 class PeerCancel(Struct, tag="cancel", array_like=True, frozen=True):
@@ -57,7 +58,10 @@ class PeerCancel(Struct, tag="cancel", array_like=True, frozen=True):
 
 
 class PeerTaken(Struct, tag="taken", array_like=True, frozen=True):
-    """The receive that asked has its answer: the application holds these leases now."""
+    """The receive that asked has its answer: the application holds these leases now.
+
+    Sent on its own only if no `PeerAsk` follows soon.
+    """
 
     subscription: _Name
     number: _Count
@@ -111,7 +115,10 @@ class PeerAnswer(Struct, tag="answer", array_like=True, frozen=True):
 
 
 class PeerReady(Struct, tag="ready", array_like=True, frozen=True):
-    """The sender has `ready` messages of this subscription that no receive waits for."""
+    """The sender has `ready` messages of this subscription that no receive waits for.
+
+    It is not sent to a sidecar that knows this from the last `PeerAnswer`.
+    """
 
     subscription: _Name
     ready: _Count

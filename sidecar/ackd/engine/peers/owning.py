@@ -93,8 +93,8 @@ class PeerOffers:
     # --- requests
 
     def asked(self, link: PeerLink, ask: PeerAsk) -> None:
-        if link in self._watchers:
-            self._watchers[link] = False
+        for number in ask.taken:
+            self.taken(link, number)
         key = AnswerKey(link.instance, ask.number)
         if key in self._offers or key in self._sent or key in self._over:
             return
@@ -184,6 +184,8 @@ class PeerOffers:
         link.send(
             write_frame(PeerAnswer(name, number, waited_ms, ready, pack_deliveries(deliveries)))
         )
+        if link in self._watchers:
+            self._watchers[link] = bool(deliveries) and ready > 0
 
     # --- what the other sidecar reports
 
@@ -227,7 +229,8 @@ class PeerOffers:
     def surplus(self) -> None:
         """Tell watching sidecars that messages are ready, at most one sidecar for each message.
 
-        Each is told once; it is told again only after it has asked, or has watched anew.
+        Each is told once, here or by an answer with messages; it is told again only after an answer
+        without, or with none left, or if it has watched anew.
         """
         if not self._watchers:
             return

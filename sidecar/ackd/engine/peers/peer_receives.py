@@ -44,6 +44,10 @@ REPORTED_MAX = 10_000
 """Answers, lost or taken, that are kept for each sidecar until it can be told of them, at most."""
 UNHEARD_MAX = 100
 """Sidecars for which such answers are kept, at most."""
+UNTOLD_MAX = 1_000
+"""Answers that were taken, of which a link's other side is told with the next request, or after the
+next heartbeat: at once if there are more than this.
+"""
 ARRIVED_MS = 30_000
 """A frame has arrived if its link was still open this long after it was sent."""
 HOLDER_MAX = 1024
@@ -122,11 +126,13 @@ class PeerReceives:
         # The answers that were reported on each link as taken (or else as lost), and when. If the
         # link closes within `ARRIVED_MS`, they are reported again; one that comes twice is not.
         self._reported: dict[PeerLink, OrderedDict[int, tuple[int, bool]]] = {}
+        self._untold: dict[PeerLink, list[int]] = {}
         self._unwatched: dict[PeerLink, None] = dict.fromkeys(links.all())
 
     def inherit(self, before: PeerReceives) -> None:
         """Take over the state of `before`, as its subscription is built again."""
         self._unheard, self._reported = before._unheard, before._reported
+        self._untold = before._untold
 
     # --- owners
 
@@ -135,6 +141,8 @@ class PeerReceives:
         many messages are ready at each owner of partitions.
         """
         before, self._owners, self._addresses = self._owners, owners, addresses
+        for link in list(self._untold):
+            self._tell_taken(link)
         self._choice.seen(owners)
         for name in {asked.owner for asked in self._asked.values()} - addresses.keys():
             link = self._links.to(name)
@@ -216,8 +224,9 @@ class PeerReceives:
             bytes_max = min(request.bytes_max, bytes_max)
         wait_ms = max(self._left_ms(waiter) - MARGIN_MS, 0)
         holder, name = request.holder[:HOLDER_MAX], self._state.name
-        most = min(most, MESSAGES_MAX)
-        link.send(write_frame(PeerAsk(name, number, most, bytes_max, lease_ms, wait_ms, holder)))
+        most, taken = min(most, MESSAGES_MAX), self._untold.pop(link, [])
+        ask = PeerAsk(name, number, most, bytes_max, lease_ms, wait_ms, holder, taken)
+        link.send(write_frame(ask))
         if not wait_ms:
             late_s = self._left_ms(waiter, AT_ONCE_MS) / 1000
             loop = asyncio.get_running_loop()
@@ -284,6 +293,8 @@ class PeerReceives:
         else:
             self._refuse(link, answer)
             self._again(waiter)
+        if answer.ready and self._idle:
+            self.ask_idle()
 
     def _refuse(self, link: PeerLink, answer: PeerAnswer) -> None:
         reported = self._reported.get(link)
@@ -302,12 +313,21 @@ class PeerReceives:
         ):
             reported.popitem(last=False)
         if taken:
-            for number in numbers:
-                link.send(write_frame(PeerTaken(self._state.name, number)))
+            untold = self._untold.setdefault(link, [])
+            untold += numbers
+            if len(untold) > UNTOLD_MAX:
+                self._tell_taken(link)
             return
         for start in range(0, len(numbers), NUMBERS_MAX):
             part = numbers[start : start + NUMBERS_MAX]
             link.send(write_frame(PeerLost(self._state.name, part)))
+
+    def _tell_taken(self, link: PeerLink) -> None:
+        """Say which answers were taken without waiting for the next request. Until then the owner
+        keeps the tokens of these answers, and does nothing with them.
+        """
+        for number in self._untold.pop(link, ()):
+            link.send(write_frame(PeerTaken(self._state.name, number)))
 
     def ready(self, link: PeerLink, ready: PeerReady) -> None:
         """Let a receive ask an owner that has messages which no receive there waits for."""
@@ -368,6 +388,7 @@ class PeerReceives:
     def closed(self, link: PeerLink) -> None:
         """Note that requests on this link are lost, and let their receives ask other owners."""
         self._unwatched.pop(link, None)
+        self._untold.pop(link, None)
         gone = [(n, asked) for n, asked in self._asked.items() if asked.link is link]
         name, now_ms = link.name, self._now_ms()
         lost, taken = self._lately(link, now_ms)
@@ -410,4 +431,5 @@ class PeerReceives:
         unheard = self._unheard.pop(link.name, None)
         if unheard is not None and unheard.instance == link.instance:
             self._tell(link, unheard.taken, taken=True)
+            self._tell_taken(link)
             self._tell(link, unheard.lost, taken=False)

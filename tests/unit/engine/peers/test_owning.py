@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from ackd.api.messages import Delivery, ReceiveRequest
 from ackd.core.ledger.entry import EntryStatus
@@ -170,6 +171,21 @@ async def test_a_request_that_comes_twice_counts_once(
     offers.asked(link, ask())
     await asyncio.sleep(TURN_S)
     assert (answers(link), leased(partition)) == ([(1, [0])], 1)
+
+
+async def test_r21_a_request_says_which_answers_were_taken(
+    world: World, dispatcher: Dispatcher, offers: PeerOffers
+) -> None:
+    """They are the application's now: nothing of them goes back, whatever is said of them later."""
+    partition, link = await owns(world, dispatcher, 0), TestLink()
+    offers.asked(link, ask(1))
+    await asyncio.sleep(TURN_S)
+    assert len(offers._sent) == 1
+    offers.asked(link, structs.replace(ask(2), taken=[1]))
+    assert len(offers._sent) == 0
+    offers.lost(link, [1])
+    await asyncio.sleep(TURN_S)
+    assert leased(partition) == 1
 
 
 async def test_a_request_that_comes_again_after_its_answer_gets_nothing(
@@ -466,9 +482,17 @@ async def test_as_many_sidecars_are_told_of_messages_as_there_are(
     assert readies(links[2]) == [PeerReady(NAME, 2)]
     offers.surplus()
     assert [readies(link) for link in links] == [[], [], []]  # each once
-    offers.asked(links[0], ask())
+    offers.asked(links[0], ask(1))
     await asyncio.sleep(TURN_S)
-    links[0].heard()
+    (answer,) = links[0].heard()
+    assert isinstance(answer, PeerAnswer) and answer.ready == 1  # which tells it
+    offers.surplus()
+    assert readies(links[0]) == []
+    offers.asked(links[0], ask(2))
+    await asyncio.sleep(TURN_S)
+    (answer,) = links[0].heard()
+    assert isinstance(answer, PeerAnswer) and answer.ready == 0
+    world.fetches(partition, [2])
     offers.surplus()
     assert readies(links[0]) == [PeerReady(NAME, 1)]
     offers.watched(links[1], on=False)

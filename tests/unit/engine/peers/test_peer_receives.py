@@ -26,6 +26,7 @@ from ackd.engine.peers.peer_receives import (
     ARRIVED_MS,
     AT_ONCE_MS,
     MARGIN_MS,
+    UNTOLD_MAX,
     PeerReceives,
 )
 from ackd.ports import PeerLink
@@ -139,7 +140,43 @@ async def test_a_receive_asks_an_owner_and_takes_what_it_answers(bench: Bench) -
     assert ask == PeerAsk("work", 1, 5, 100, LEASE_MS, 10_000 - MARGIN_MS, "me")
     bench.answer(bench.two, 1)
     assert [each.lease for each in waiter.future.result()] == ["v1.x"]
+    assert bench.two.heard() == []
+    bench.waits(10_000, max=5, bytes_max=100, holder="me")
+    assert bench.two.heard() == [
+        PeerAsk("work", 2, 5, 100, LEASE_MS, 10_000 - MARGIN_MS, "me", taken=[1])
+    ]
+
+
+async def test_what_was_taken_is_told_after_a_heartbeat_if_nothing_is_asked(bench: Bench) -> None:
+    bench.waits()
+    bench.answer(bench.two, 1)
+    bench.two.heard()
+    bench.seen({"pod-2": 0})
     assert bench.two.heard() == [PeerTaken("work", 1)]
+    bench.seen({"pod-2": 0})
+    assert bench.two.heard() == []
+
+
+async def test_i8_untold_answers_are_bounded(bench: Bench) -> None:
+    """So many at once: their receives all waited, and none has come since."""
+    for _ in range(UNTOLD_MAX + 1):
+        bench.waits()
+    assert len(numbers(bench.two)) == UNTOLD_MAX + 1
+    for number in range(UNTOLD_MAX):
+        bench.answer(bench.two, number + 1)
+    assert bench.two.heard() == []
+    bench.answer(bench.two, UNTOLD_MAX + 1)
+    assert len(bench.two.heard()) == UNTOLD_MAX + 1
+
+
+async def test_receives_that_were_queued_ask_an_owner_that_has_some_left(bench: Bench) -> None:
+    """The owner sends no `PeerReady` beside such an answer."""
+    bench.waits()
+    bench.asking._choice.skip("pod-2", bench.world.clock.monotonic_ms())
+    bench.waits()
+    assert numbers(bench.two) == [1]
+    bench.answer(bench.two, 1, ready=3)
+    assert numbers(bench.two) == [2]
 
 
 async def test_its_own_lease_time_and_the_bounds_travel(bench: Bench) -> None:
@@ -479,6 +516,7 @@ async def test_r21_an_answer_that_comes_twice_is_taken_once(bench: Bench) -> Non
     bench.two.heard()
     bench.answer(bench.two, 1)
     bench.answer(bench.two, 1)
+    bench.seen({"pod-2": 0})
     assert bench.two.heard() == [PeerTaken("work", 1)]
 
 
