@@ -355,7 +355,7 @@ class Subscription:
         signals.deliver.connect(self.dispatcher.serve)
         if self.events.broker_side_acks is not None:
             signals.room.connect(self.events.broker_side_acks.taken)
-        signals.room.connect(self.fetch_throttle.adjust)
+        signals.room.connect(self.fetch_throttle.adjust, self.committer.look)
         signals.timers.connect(self.timers.wake)
         signals.beat.connect(self.heartbeat.beat_soon)
         signals.policies.connect(self.ownership.policies_changed)

@@ -87,14 +87,13 @@ class DeadlineTimers:
                 upkeep_ms = now_ms + UPKEEP_MS
                 self._upkeep(owned)
             if now_ms >= journal_ms and self._membership.alive:
-                journal_ms = now_ms + JOURNAL_MS
-                self._ask(owned)
+                journal_ms = self._ask(owned, now_ms)
             self._state.signals.room()
             if self._dispatcher.full:
                 # Settles at other sidecars, read from the journal, make room as well.
                 self._dispatcher.serve()
             self._pressure.look()
-            await self._sleep(owned, now_ms)
+            await self._sleep(owned, now_ms, journal_ms)
 
     def _tick(self, partition: Partition, now_ms: int) -> None:
         if partition.ledger.dirty or not self._state.health.store_ok:
@@ -129,18 +128,25 @@ class DeadlineTimers:
             if partition.has_upkeep:
                 partition.tell()
 
-    def _ask(self, owned: Sequence[Partition]) -> None:
+    def _ask(self, owned: Sequence[Partition], now_ms: int) -> int:
+        """Read the journals that no other call has brought lately. Returns when to do so again."""
+        next_ms = now_ms + JOURNAL_MS
         for partition in owned:
             ledger = partition.ledger
-            if not ledger.dirty and (ledger.entries or self._claims.waits_for(partition.key)):
+            if ledger.dirty or not (ledger.entries or self._claims.waits_for(partition.key)):
+                continue
+            if now_ms - partition.heard_ms < JOURNAL_MS // 2:
+                next_ms = min(next_ms, partition.heard_ms + JOURNAL_MS)
+            else:
                 partition.tell()
+        return next_ms
 
-    async def _sleep(self, owned: Sequence[Partition], now_ms: int) -> None:
+    async def _sleep(self, owned: Sequence[Partition], now_ms: int, journal_ms: int) -> None:
         self._kick.clear()
         busy = any(partition.ledger.entries or partition.has_upkeep for partition in owned)
         most, self._idle = IDLE_MS, not busy
         if busy:
-            most = JOURNAL_MS if self._membership.alive else UPKEEP_MS
+            most = max(journal_ms - now_ms, 1) if self._membership.alive else UPKEEP_MS
         dues = [
             due for p in owned if not p.ledger.dirty and (due := p.ledger.deadlines.next_due_ms())
         ]

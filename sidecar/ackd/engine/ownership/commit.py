@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from itertools import count
 from weakref import WeakKeyDictionary
 
 from ackd.core.commit_metadata import encode
@@ -48,23 +47,59 @@ class Committer:
         # Of each partition's last commit: the ranges in it, and how many messages were finished.
         self._ranges: WeakKeyDictionary[Partition, str] = WeakKeyDictionary()
         self._finished: WeakKeyDictionary[Partition, int] = WeakKeyDictionary()
+        # The version of each partition after the last interval, and whether all sleep.
+        self._looked: WeakKeyDictionary[Partition, int] = WeakKeyDictionary()
+        self._kick = asyncio.Event()
+        self._idle = False
+
+    def look(self) -> None:
+        """End a long idle sleep if there are messages again: many of them may finish soon."""
+        if self._idle and not self._nothing_open():
+            self._kick.set()
 
     async def run(self) -> None:
         """Commit what moved, until cancelled. A failed commit is tried again at the next
         interval.
         """
         tick_s = self._state.settings.commit_interval_ms / TICKS / 1000
-        for tick in count(1):
-            await asyncio.sleep(tick_s)
+        ticks = 0
+        while True:
+            ticks += await self._sleep(tick_s)
             owned = list(self._partitions.owned.values())
             try:
-                await self.commit(owned if tick % TICKS == 0 else list(filter(self._many, owned)))
+                if ticks < TICKS:
+                    await self.commit(list(filter(self._many, owned)))
+                else:
+                    ticks = 0
+                    versions = [each.version for each in owned]
+                    await self.commit(owned)
+                    self._looked.update(zip(owned, versions, strict=True))
             except BrokerError as error:
                 LOG.info(
                     "%s: the broker did not take a commit, ackd tries again: %s",
                     self._state.name,
                     error.detail,
                 )
+
+    def _nothing_open(self) -> bool:
+        """Whether nothing can finish now, and everything that has finished is committed."""
+        owned = self._partitions.owned.values()
+        return not any(p.ledger.entries or p.version != self._looked.get(p) for p in owned)
+
+    async def _sleep(self, tick_s: float) -> int:
+        """Sleep for one tick, or for all if nothing is open meanwhile. Returns how many it were."""
+        self._kick.clear()
+        self._idle = self._nothing_open()
+        if self._idle:
+            try:
+                async with asyncio.timeout(TICKS * tick_s):
+                    await self._kick.wait()
+            except TimeoutError:
+                return TICKS
+            finally:
+                self._idle = False
+        await asyncio.sleep(tick_s)
+        return 1
 
     async def commit_first(self, partition: Partition) -> None:
         """Commit a position before the first grant of a partition. Raises BrokerError."""

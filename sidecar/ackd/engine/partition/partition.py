@@ -110,7 +110,7 @@ class Policy(NamedTuple):
     unordered: bool = False
 
 
-# tidy: long-class lines=446 methods=29 attributes=26 -- ledger, record and bodies of one meet here
+# tidy: long-class lines=446 methods=29 attributes=27 -- ledger, record and bodies of one meet here
 class Partition:
     """Listens to every reply about its record; never raises into the flusher."""
 
@@ -138,6 +138,8 @@ class Partition:
         self.repairing = False
         self.repair_until_ms = 0
         self.epoch = self.version = 0
+        self.heard_ms = 0
+        """When the store last answered a call, and so gave the journal."""
         self.committed = self.committed_version = self.end = -1
         self.data_lost = False
         self.has_texts = self.has_notes = True
@@ -387,6 +389,7 @@ class Partition:
         if reply.dropped:
             self._context.metrics.notes_dropped.at(self.key.subscription).inc(reply.dropped)
         now_ms, store_ms, ledger = self._context.clock.monotonic_ms(), reply.now_ms, self.ledger
+        self.heard_ms = now_ms
         acked: list[int] = []
         for op, result in zip(call.ops, reply.results, strict=True):
             if op.verb is Verb.GRANT:

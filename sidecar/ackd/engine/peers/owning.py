@@ -232,10 +232,11 @@ class PeerOffers:
         Each is told once, here or by an answer with messages; it is told again only after an answer
         without, or with none left, or if it has watched anew.
         """
-        if not self._watchers:
+        untold = [link for link, told in self._watchers.items() if not told]
+        if not untold:
             return
         ready = self._dispatcher.ready_count()
-        for link in [link for link, notified in self._watchers.items() if not notified][:ready]:
+        for link in untold[:ready]:
             self._watchers[link] = True
             link.send(write_frame(PeerReady(self._state.name, ready)))
 

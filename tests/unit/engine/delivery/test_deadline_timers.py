@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import pytest
 
@@ -154,6 +155,22 @@ async def test_r16_settles_elsewhere_are_asked_for_only_if_there_are_others(
     assert not any(
         op.verb is Verb.GRANT for call in scene.world.store.asked[asked:] for op in call.ops
     )
+
+
+async def test_r16_calls_that_bring_the_journal_anyway_take_the_place_of_asking(
+    scene: Scene,
+) -> None:
+    scene.world.membership.view.alive = [Member("pod-2", 1, 0, "", (), "")]
+    partition = await scene.owns(*range(40))
+    asked: list[int] = []
+    for _ in range(20):
+        await scene.world.leases(partition)
+        asked.append(len(scene.world.store.asked))
+        await asyncio.sleep(JOURNAL_MS / 5 / 1000)
+    assert [after - before for before, after in pairwise(asked)] == [1] * 19
+    before = len(scene.world.store.asked)
+    await asyncio.sleep(1.1 * JOURNAL_MS / 1000)
+    assert len(scene.world.store.asked) - before == 1
 
 
 async def test_an_idle_sidecar_sleeps_and_can_be_stirred(scene: Scene) -> None:

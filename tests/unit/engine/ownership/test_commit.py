@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -154,6 +154,32 @@ async def test_many_messages_are_committed_before_the_interval_is_over(
     assert bool(world.consumer.positions) is early
     await asyncio.sleep(1)
     assert world.consumer.positions
+    task.cancel()
+
+
+async def test_where_nothing_is_open_it_looks_once_an_interval(world: World) -> None:
+    """And at once when messages have come: see the test above."""
+    world.sets(commit_interval_ms=1_000)
+    partition = await acked(world, 0, 10)
+    commits = committer(world)
+    looks: list[int] = []
+    whole = commits.commit
+
+    async def counted(partitions: Sequence[Partition], **how: bool) -> None:
+        looks.append(len(partitions))
+        await whole(partitions, **how)
+
+    await commits.commit([partition], always=True)
+    commits.commit = counted  # type: ignore[method-assign]
+    task = asyncio.get_running_loop().create_task(commits.run())
+    await asyncio.sleep(2.5)
+    looks.clear()
+    await asyncio.sleep(3)
+    assert len(looks) == 3
+    world.fetches(partition, [10])
+    commits.look()
+    await asyncio.sleep(0.35)
+    assert len(looks) == 6
     task.cancel()
 
 

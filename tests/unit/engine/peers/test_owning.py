@@ -485,13 +485,15 @@ async def test_as_many_sidecars_are_told_of_messages_as_there_are(
     offers.asked(links[0], ask(1))
     await asyncio.sleep(TURN_S)
     (answer,) = links[0].heard()
-    assert isinstance(answer, PeerAnswer) and answer.ready == 1  # which tells it
+    assert isinstance(answer, PeerAnswer)
+    assert answer.ready == 1
     offers.surplus()
     assert readies(links[0]) == []
     offers.asked(links[0], ask(2))
     await asyncio.sleep(TURN_S)
     (answer,) = links[0].heard()
-    assert isinstance(answer, PeerAnswer) and answer.ready == 0
+    assert isinstance(answer, PeerAnswer)
+    assert answer.ready == 0
     world.fetches(partition, [2])
     offers.surplus()
     assert readies(links[0]) == [PeerReady(NAME, 1)]
