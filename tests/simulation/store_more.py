@@ -16,7 +16,7 @@ from ackd.core.outbox import (
     TakeRequest,
     TakeResult,
 )
-from ackd.ports import AssignedPlace, Placed, StoredAt
+from ackd.ports import AssignedPlace, KnownSource, Placed, StoredAt
 from tests.simulation.store import Observer, Work
 
 Through = Callable[[Work[Any]], Awaitable[Any]]
@@ -151,3 +151,13 @@ class SimPlaces:
         """Keep."""
         told = list(held)
         await self._call(lambda s: s.places.remember(subscription, topic_id, keep_ms, told))
+
+    async def sources(
+        self, subscription: str, topic_id: bytes, found: Sequence[tuple[str, int]]
+    ) -> list[KnownSource]:
+        """Number."""
+        told = list(found)
+        known: list[KnownSource] = await self._call(
+            lambda s: s.places.sources(subscription, topic_id, told)
+        )
+        return known

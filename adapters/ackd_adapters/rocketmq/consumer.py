@@ -1,8 +1,9 @@
-"""One subscription on RocketMQ: it receives messages from all queues of a topic at once.
+"""One subscription on RocketMQ: it receives messages from all queues that a topic has on a broker
+at once, and from several brokers side by side.
 
-A partition is a queue of the topic. The broker stores its retry of a message in another topic; the
-message id says which message it is. Only when the store no longer knows that id, the retry gets an
-offset of its own, in a partition that stands for such retries.
+A partition is a queue of the topic on one of its brokers. The broker stores its retry of a message
+in another topic; the message id says which message it is. Only when the store no longer knows that
+id, the retry gets an offset of its own, in a partition that stands for such retries.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final
 
 from ackd.core.ids import TOPIC_ID_BYTES, TopicPartition
-from ackd.errors import BrokerError
+from ackd.core.log_generations import GENERATION
+from ackd.core.sources import block_of
+from ackd.errors import BrokerError, StoreError
 from ackd.ports import (
     Arrival,
     Arrived,
@@ -25,6 +28,8 @@ from ackd.ports import (
     Condition,
     ConsumerEvent,
     ConsumerSpec,
+    Source,
+    SourceRegistry,
     TopicInfo,
 )
 from ackd_adapters.rocketmq import envelope
@@ -37,15 +42,16 @@ from ackd_adapters.rocketmq.protocol.definition_pb2 import MessageQueue, Message
 from ackd_adapters.rocketmq.remoting_admin import RemotingAdmin
 from ackd_adapters.rocketmq.rpc import BATCH_MAX, Rpc
 from ackd_adapters.rocketmq.session import Session, consumer_settings
+from ackd_adapters.rocketmq.source import DrawnSource, OwnNumbers
 
 LOG = logging.getLogger("ackd.rocketmq")
 
-COPIES: Final = 1 << 14
-"""Partitions from this number on are for broker retries whose message is no longer known. Their
-numbers stay below `GENERATION` of `ackd.core.log_generations`.
-"""
 DRAWS: Final = 4
-"""Pending receives for a topic; each returns at most 32 messages. An ordered topic needs one."""
+"""Pending receives for a topic on a broker; each returns at most 32 messages. An ordered topic
+needs one.
+"""
+ROUTE_S: Final = 5.0
+"""A broker or a queue that was added is drawn from after this."""
 PAUSE_S: Final = 0.2
 READY_S: Final = 10.0
 FLUSH_S: Final = 1.0
@@ -53,7 +59,6 @@ RETRIES_LEAST: Final = 100
 """A group whose retryMaxTimes is below may lose messages to the broker's `%DLQ%` by mere crashes.
 
 With ackd a retry is no new delivery of the broker; only a hold that was lost is one."""
-_COPY_FIELD: Final = 4
 _NO_GROUP: Final = "group not found"
 
 
@@ -73,28 +78,28 @@ class RocketMQConsumer:
         self._client = GroupClient(rpc, options, spec.group)
         self._holds = Holds(self._client, options.invisible_duration_ms)
         self._session: Session | None = None
-        self._topics: dict[str, list[MessageQueue]] = {}
+        self._numbers: SourceRegistry = spec.sources or OwnNumbers(monotonic_ms)
+        self._sources: dict[tuple[str, str], DrawnSource] = {}
+        self._by_block: dict[tuple[str, int], DrawnSource] = {}
+        self._kinds: dict[str, list[set[MessageType]]] = {}
         # `Holds.room` bounds it by the number of held messages.
         self._events: asyncio.Queue[ConsumerEvent] = asyncio.Queue()
-        self._fetching: dict[TopicPartition, int] = {}
-        self._paused: dict[TopicPartition, None] = {}
-        self._assigned: dict[TopicPartition, None] = {}
-        self._changed = asyncio.Event()
         self._sessions = 0
         self._tasks: list[asyncio.Task[None]] = []
-        self._condition = ""
         self._filter = expression(spec.filter)
         self._closed = False
 
     # --- life
 
     async def start(self) -> None:
-        """Find the topics, tell the broker our settings, begin to receive. Raises BrokerError."""
+        """Find the topics, tell the broker our settings, begin to receive. Raises BrokerError,
+        StoreError.
+        """
         if self._session is not None:
             return
         await self._rpc.start()
         for topic in self._spec.topics:
-            self._topics[topic] = await self._queues(topic)
+            await self._look(topic)
         advice = await make_group(self._admin, self._spec.group, orderly=self._spec.ordered)
         filters = dict.fromkeys(self._spec.topics, self._filter)
         settings = consumer_settings(self._client.group, filters, self._options.poll_ms)
@@ -110,20 +115,9 @@ class RocketMQConsumer:
             raise
         self._session = session
         self._check_group(session)
-        self._assign(
-            TopicPartition(topic, number)
-            for topic, queues in self._topics.items()
-            for number in range(len(queues))
-        )
-        loop = asyncio.get_running_loop()
-        draws = 1 if self._spec.ordered else DRAWS
-        work = [
-            self._holds.run(),
-            *(self._draw(topic) for topic in self._topics for _ in range(draws)),
-        ]
-        self._tasks = [loop.create_task(each, name="rocketmq.consumer") for each in work]
-        for task in self._tasks:
-            task.add_done_callback(self._ended)
+        self._start_tasks([self._holds.run(), self._follow()])
+        for source in self._sources.values():
+            self._begin(source)
 
     def _check_group(self, session: Session) -> None:
         """Report settings of the broker's group that would lose or repeat messages."""
@@ -146,8 +140,8 @@ class RocketMQConsumer:
                 "it so (updateSubGroup -o true), or leave `ordering` out",
                 code="GROUP_NOT_ORDERLY",
             )
-        for topic, queues in self._topics.items():
-            if any(set(each.accept_message_types) != {MessageType.FIFO} for each in queues):
+        for topic, kinds in self._kinds.items():
+            if any(each != {MessageType.FIFO} for each in kinds):
                 raise BrokerError(
                     f"topic {topic!r} is no FIFO topic, so its messages have no order",
                     code="TOPIC_NOT_FIFO",
@@ -163,18 +157,79 @@ class RocketMQConsumer:
             )
             self._events.put_nowait(Condition("rocketmq/crash", repr(error), fatal=True))
 
-    async def _queues(self, topic: str) -> list[MessageQueue]:
+    # --- brokers of a topic
+
+    async def _look(self, topic: str) -> None:
+        """Read a topic's route; draw from brokers and queues that are new, and from none that it
+        does not name. Raises BrokerError, StoreError.
+        """
         queues = await self._client.route(topic)
         if not queues:
             raise BrokerError(f"there is no topic {topic!r}", code="TOPIC_NOT_FOUND")
-        if len({each.broker.name for each in queues}) > 1:
-            raise BrokerError(f"topic {topic!r} lies on several brokers, which is not supported")
-        return queues
+        self._kinds[topic] = [set(each.accept_message_types) for each in queues]
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for each in queues:
+            by_broker.setdefault(each.broker.name, []).append(each)
+        await self._number(
+            topic, [(name, 1 + max(q.id for q in found)) for name, found in by_broker.items()]
+        )
+        for source in self._of(topic):
+            there = by_broker.get(source.broker)
+            source.queue = None if there is None else there[0]
+            source.changed.set()
+            self._tell(source.routed())
 
-    def _assign(self, partitions: Iterable[TopicPartition]) -> None:
-        found = tuple(tp for tp in partitions if tp not in self._assigned)
-        if found:
-            self._assigned.update(dict.fromkeys(found))
+    async def _number(self, topic: str, found: list[tuple[str, int]]) -> None:
+        """Get the numbers of all known brokers, these too. Raises StoreError."""
+        for known in await self._numbers(topic_id(self._options.namespace, topic), found):
+            source = self._sources.get((topic, known.broker))
+            if source is None:
+                source = self._sources[topic, known.broker] = DrawnSource(topic, known.broker)
+            before = source.queues
+            source.numbered(known)
+            for block in source.blocks:
+                there = self._by_block.setdefault((topic, block), source)
+                if there is not source:
+                    source.adopt(there)
+                    self._by_block[topic, block] = source
+            self._assign(source, [source.partition(queue) for queue in range(known.queues)])
+            if source.queues > before:
+                LOG.info(
+                    "topic %s on broker %s: queues 0 to %d are the partitions from %d on",
+                    topic,
+                    source.broker,
+                    source.queues - 1,
+                    source.partition(0).partition,
+                )
+            if not before and self._tasks:
+                self._begin(source)
+
+    async def _follow(self) -> None:
+        """Look again and again which brokers the topics have."""
+        while True:
+            await asyncio.sleep(ROUTE_S)
+            for topic in self._spec.topics:
+                try:
+                    await self._look(topic)
+                except (BrokerError, StoreError) as error:
+                    LOG.debug("the route of topic %s can't be read: %s", topic, error.detail)
+
+    def _of(self, topic: str) -> list[DrawnSource]:
+        return [source for (name, _), source in self._sources.items() if name == topic]
+
+    def _at(self, tp: TopicPartition) -> DrawnSource:
+        """The source of a partition. The engine may take one over from a dead sidecar before this
+        one has heard of its broker.
+        """
+        block = block_of(tp.partition, GENERATION)
+        found = self._by_block.get((tp.topic, block))
+        if found is None:
+            found = self._by_block[tp.topic, block] = DrawnSource(tp.topic, "")
+            found.blocks = (block,)
+        return found
+
+    def _assign(self, source: DrawnSource, partitions: Sequence[TopicPartition]) -> None:
+        if found := source.assign(partitions):
             self._events.put_nowait(Assigned(found))
 
     async def close(self) -> None:
@@ -193,18 +248,30 @@ class RocketMQConsumer:
 
     # --- drawing
 
-    async def _draw(self, topic: str) -> None:
+    def _begin(self, source: DrawnSource) -> None:
+        draws = 1 if self._spec.ordered else DRAWS
+        self._start_tasks(self._draw(source) for _ in range(draws))
+
+    def _start_tasks(self, work: Iterable[Coroutine[None, None, None]]) -> None:
+        loop = asyncio.get_running_loop()
+        for each in work:
+            task = loop.create_task(each, name="rocketmq.consumer")
+            task.add_done_callback(self._ended)
+            self._tasks.append(task)
+
+    async def _draw(self, source: DrawnSource) -> None:
         # After a lost answer the same id returns the same messages of an orderly group.
         attempt = ""
         while True:
-            while not self._may_draw(topic):
-                self._changed.clear()
-                await self._changed.wait()
+            await source.drawable()
+            queue = source.queue
+            if queue is None:
+                continue
             asked_ms = monotonic_ms()
             attempt = attempt or uuid.uuid4().hex
             try:
                 found = await self._client.receive(
-                    self._topics[topic][0],
+                    queue,
                     most=BATCH_MAX,
                     hold_ms=self._options.invisible_duration_ms,
                     poll_ms=self._options.poll_ms,
@@ -212,50 +279,48 @@ class RocketMQConsumer:
                     attempt_id=attempt,
                 )
             except BrokerError as error:
-                await self._failed(error)
+                self._tell(source.failed(code_of(error), error.detail))
+                await asyncio.sleep(PAUSE_S)
                 continue
             attempt = ""
-            await self._works()
+            self._tell(source.works())
             if found:
                 self._holds.taken(
                     found, max(asked_ms, monotonic_ms() - self._options.invisible_duration_ms // 6)
                 )
-                await self._hand_over(topic, found)
-            await self._holds.room()
+                await self._hand_over(source, found)
+            await self._holds.room(source.broker)
 
-    async def _hand_over(self, topic: str, found: list[Taken]) -> None:
-        arrivals = [
-            Arrival(
-                each.message_id.encode(),
-                assigned_place(each),
-                envelope.record(each),
-                each.stored_ms if each.offset >= 0 else 0,
-            )
-            for each in found
-        ]
-        unknown = {each.place.partition for each in arrivals if each.place.partition >= COPIES}
-        self._assign(TopicPartition(topic, number) for number in sorted(unknown))
-        await self._events.put(Arrived(topic, arrivals))
+    async def _hand_over(self, source: DrawnSource, found: list[Taken]) -> None:
+        arrivals = []
+        for each in found:
+            drawn = await self._source_of(source, each)
+            place = drawn.place(each)
+            if each.copied:
+                self._assign(drawn, [TopicPartition(drawn.topic, place.partition)])
+            stored_ms = each.stored_ms if each.offset >= 0 else 0
+            made = Arrival(each.message_id.encode(), place, envelope.record(each), stored_ms)
+            arrivals.append(made)
+        await self._events.put(Arrived(source.topic, arrivals))
 
-    def _may_draw(self, topic: str) -> bool:
-        """Whether every message that may come has an owner here, and there is room, also in
-        partitions that the engine has added.
+    async def _source_of(self, asked: DrawnSource, taken: Taken) -> DrawnSource:
+        """The source that a message came from. The proxy asks another broker than was wished when
+        it does not know that one.
         """
-        owned = all(tp in self._fetching for tp in self._assigned if tp.topic == topic)
-        return owned and not any(tp in self._fetching for tp in self._paused if tp.topic == topic)
+        topic, broker = asked.topic, taken.broker or asked.broker
+        while True:
+            source = self._sources.get((topic, broker))
+            if source is not None and source.knows(taken.queue):
+                return source
+            try:
+                await self._number(topic, [(broker, taken.queue + 1)])
+            except StoreError as error:
+                LOG.debug("a queue of topic %s gets no number yet: %s", topic, error.detail)
+                await asyncio.sleep(PAUSE_S)
 
-    async def _failed(self, error: BrokerError) -> None:
-        if error.detail != self._condition:
-            self._condition = error.detail
-            away = Condition("rocketmq/receive", f"{code_of(error)}: {error.detail}", away=True)
-            await self._events.put(away)
-        await asyncio.sleep(PAUSE_S)
-
-    async def _works(self) -> None:
-        if self._condition:
-            over = Condition("rocketmq/receive", self._condition, cleared=True)
-            self._condition = ""
-            await self._events.put(over)
+    def _tell(self, conditions: Sequence[Condition]) -> None:
+        for each in conditions:
+            self._events.put_nowait(each)
 
     async def events(self) -> list[ConsumerEvent]:
         if self._closed:
@@ -276,33 +341,31 @@ class RocketMQConsumer:
         received.
         """
         self._sessions += 1
-        self._fetching[partition] = self._sessions
-        self._paused.pop(partition, None)
-        self._look_again()
+        self._at(partition).fetch(partition, self._sessions)
         return self._sessions
 
     def stop_fetch(self, partition: TopicPartition) -> None:
-        if self._fetching.pop(partition, None) is not None:
+        if self._at(partition).stop(partition):
             self._holds.release(partition)
 
     def pause(self, partition: TopicPartition) -> None:
-        """Pause the whole topic: the protocol knows no pause of a partition."""
-        self._paused[partition] = None
+        """Pause all that is drawn with it: the protocol knows no pause of a partition."""
+        self._at(partition).pause(partition)
 
     def resume(self, partition: TopicPartition) -> None:
-        self._paused.pop(partition, None)
-        self._look_again()
-
-    def _look_again(self) -> None:
-        self._changed.set()
+        self._at(partition).resume(partition)
 
     # --- positions, of which there are none
 
     async def topics(self) -> list[TopicInfo]:
         """RocketMQ gives a topic no identity but its name."""
         return [
-            TopicInfo(topic, topic_id(self._options.namespace, topic), len(queues))
-            for topic, queues in self._topics.items()
+            TopicInfo(
+                topic,
+                topic_id(self._options.namespace, topic),
+                sum(each.queues for each in self._of(topic)),
+            )
+            for topic in self._kinds
         ]
 
     async def committed(
@@ -335,14 +398,9 @@ class RocketMQConsumer:
     def kept(self, topic: str) -> list[tuple[bytes, AssignedPlace]]:
         return self._holds.kept(topic)
 
-
-def assigned_place(taken: Taken) -> AssignedPlace:
-    """The message's position. The fifth word of a handle tells a broker retry from the message
-    itself.
-    """
-    words = taken.handle.split(" ")
-    copied = len(words) > _COPY_FIELD and words[_COPY_FIELD] not in ("", "0")
-    return AssignedPlace(taken.queue + (COPIES if copied else 0), taken.offset)
+    def source(self, partition: TopicPartition) -> Source:
+        drawn = self._at(partition)
+        return Source(drawn.topic, drawn.broker, drawn.queue_of(partition), drawn.gone)
 
 
 def topic_id(namespace: str, topic: str) -> bytes:

@@ -19,13 +19,14 @@ from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import AssignedPlace
 from ackd_adapters.rocketmq.client import GroupClient, HeldMessage, code_of
-from ackd_adapters.rocketmq.message import Taken
+from ackd_adapters.rocketmq.message import Taken, broker_of
 from ackd_adapters.rocketmq.rpc import NO_ANSWER, UNREACHABLE
 
 LOG = logging.getLogger("ackd.rocketmq")
 
 ACK_BATCH: Final = 64
 CALLS_MAX: Final = 16
+"""For each broker: a call to one that is away takes long."""
 IDLE_S: Final = 0.5
 AGAIN_S: Final = 0.3
 """Constant: the holds of messages end meanwhile."""
@@ -33,6 +34,7 @@ BACK_MS: Final = 1_000
 """An unwanted message comes again after this; the broker's minimum is below it."""
 DELIVERIES_MAX: Final = 8
 HELD_MAX: Final = 10_000
+"""Of each broker."""
 FLUSH_LOOK_S: Final = 0.02
 
 
@@ -54,13 +56,28 @@ class Delivery:
         self.busy = self.gone = False
 
 
+class Lane:
+    """The calls to one broker: those to one that is away hold up none to the others. `count`: of
+    messages that are held there.
+    """
+
+    __slots__ = ("calls", "count", "todo", "wake")
+
+    def __init__(self) -> None:
+        self.calls = asyncio.Semaphore(CALLS_MAX)
+        self.todo: dict[Hold, None] = {}
+        self.wake = asyncio.Event()
+        self.count = 0
+
+
 class Hold:
     """One message. After a crash the broker may have delivered it more than once."""
 
-    __slots__ = ("back", "deliveries", "done", "message", "place", "topic")
+    __slots__ = ("back", "deliveries", "done", "lane", "message", "place", "topic")
 
-    def __init__(self, topic: str, message: str) -> None:
+    def __init__(self, topic: str, message: str, lane: Lane) -> None:
         self.topic = topic
+        self.lane = lane
         self.message = message
         self.place: AssignedPlace | None = None
         self.deliveries: list[Delivery] = []
@@ -75,17 +92,25 @@ class Holds:
         self._hold_ms = hold_ms
         self._by_message: dict[tuple[str, str], Hold] = {}
         self._by_place: dict[tuple[str, AssignedPlace], Hold] = {}
-        self._todo: dict[Hold, None] = {}
-        self._wake = asyncio.Event()
-        self._calls = asyncio.Semaphore(CALLS_MAX)
+        self._lanes: dict[str, Lane] = {}
+        self._tasks: asyncio.TaskGroup | None = None
 
     def __len__(self) -> int:
         return len(self._by_message)
 
-    async def room(self) -> None:
-        """Wait until fewer messages are held than the bound (I8)."""
-        while len(self._by_message) >= HELD_MAX:  # noqa: ASYNC110 -- many ends, and nobody hurries
+    async def room(self, broker: str) -> None:
+        """Wait until fewer messages of this broker are held than the bound (I8)."""
+        lane = self._lane(broker)
+        while lane.count >= HELD_MAX:  # noqa: ASYNC110 -- many ends, and nobody hurries
             await asyncio.sleep(AGAIN_S)
+
+    def _lane(self, broker: str) -> Lane:
+        lane = self._lanes.get(broker)
+        if lane is None:
+            lane = self._lanes[broker] = Lane()
+            if self._tasks is not None:
+                self._tasks.create_task(self._settle(lane))
+        return lane
 
     async def flush(self, within_s: float) -> None:
         """Wait until the broker has got every ack and every return, for a bounded time."""
@@ -104,7 +129,10 @@ class Holds:
             key = each.topic, each.message_id
             hold = self._by_message.get(key)
             if hold is None or hold.back:
-                hold = self._by_message[key] = Hold(*key)
+                if hold is not None:
+                    hold.lane.count -= 1
+                hold = self._by_message[key] = Hold(*key, self._lane(broker_of(each.handle)))
+                hold.lane.count += 1
             hold.deliveries = [one for one in hold.deliveries if not one.gone]
             hold.deliveries = hold.deliveries[1 - DELIVERIES_MAX :]
             hold.deliveries.append(Delivery(each.handle, due_ms))
@@ -148,8 +176,8 @@ class Holds:
         ]
 
     def _do(self, hold: Hold) -> None:
-        self._todo[hold] = None
-        self._wake.set()
+        hold.lane.todo[hold] = None
+        hold.lane.wake.set()
 
     # --- calls
 
@@ -158,7 +186,9 @@ class Holds:
         again or not.
         """
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._settle())
+            self._tasks = tasks
+            for lane in self._lanes.values():
+                tasks.create_task(self._settle(lane))
             while True:
                 await asyncio.sleep(min(IDLE_S, self._hold_ms / 10_000))
                 now_ms = monotonic_ms()
@@ -169,11 +199,11 @@ class Holds:
                             each.busy = True
                             tasks.create_task(self._change(hold, each, self._hold_ms))
 
-    async def _settle(self) -> None:
+    async def _settle(self, lane: Lane) -> None:
         while True:
-            await self._wake.wait()
-            self._wake.clear()
-            todo, self._todo = self._todo, {}
+            await lane.wake.wait()
+            lane.wake.clear()
+            todo, lane.todo = lane.todo, {}
             acks: dict[str, list[tuple[Hold, Delivery]]] = {}
             async with asyncio.TaskGroup() as tasks:
                 for hold in todo:
@@ -189,14 +219,14 @@ class Holds:
                 for topic, found in acks.items():
                     for start in range(0, len(found), ACK_BATCH):
                         batch = found[start : start + ACK_BATCH]
-                        tasks.create_task(self._ack(topic, batch))
+                        tasks.create_task(self._ack(lane, topic, batch))
 
-    async def _ack(self, topic: str, batch: list[tuple[Hold, Delivery]]) -> None:
+    async def _ack(self, lane: Lane, topic: str, batch: list[tuple[Hold, Delivery]]) -> None:
         """Repeat with the same handles, which is harmless, until there is an answer."""
         held = [HeldMessage(hold.message, each.handle) for hold, each in batch]
         while True:
             try:
-                async with self._calls:
+                async with lane.calls:
                     codes = await self._client.ack(topic, held)
             except BrokerError as error:
                 LOG.debug("the broker did not take acks, ackd repeats them: %s", error.detail)
@@ -212,7 +242,7 @@ class Holds:
     async def _change(self, hold: Hold, each: Delivery, hold_ms: int) -> None:
         asked_ms = monotonic_ms()
         try:
-            async with self._calls:
+            async with hold.lane.calls:
                 asked_ms = monotonic_ms()
                 held = HeldMessage(hold.message, each.handle)
                 each.handle = await self._client.change(hold.topic, held, hold_ms)
@@ -237,6 +267,7 @@ class Holds:
             return
         if self._by_message.get((hold.topic, hold.message)) is hold:
             del self._by_message[hold.topic, hold.message]
+            hold.lane.count -= 1
         place = hold.place
         if place is not None and self._by_place.get((hold.topic, place)) is hold:
             del self._by_place[hold.topic, place]

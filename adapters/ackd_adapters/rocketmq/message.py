@@ -25,6 +25,8 @@ _ANY_ZIP: Final = 47
 """zlib's number for "gzip or zlib, look at its head"."""
 _EPOCH_S: Final = 1_609_459_200
 """2021-01-01, where the seconds in a message id begin."""
+_COPY_FIELD: Final = 4
+_BROKER_FIELD: Final = 5
 
 
 @dataclass(slots=True)
@@ -49,6 +51,26 @@ class Taken:
     properties: Mapping[str, str] = field(default_factory=dict)
     born_ms: int = 0
     stored_ms: int = 0
+
+    @property
+    def broker(self) -> str:
+        """The name of the broker that delivered it; empty if the handle does not tell."""
+        return broker_of(self.handle)
+
+    @property
+    def copied(self) -> bool:
+        """Whether it lies in the broker's own topic of retries."""
+        return _word(self.handle, _COPY_FIELD) not in ("", "0")
+
+
+def broker_of(handle: str) -> str:
+    """The broker's name in a handle, whose words have spaces between them."""
+    return _word(handle, _BROKER_FIELD)
+
+
+def _word(handle: str, at: int) -> str:
+    words = handle.split(" ", at + 1)
+    return words[at] if len(words) > at else ""
 
 
 def taken(message: Message, bytes_max: int) -> Taken:

@@ -491,6 +491,7 @@ def _state(
         static_id=settings.static_id,
         ordered=settings.ordering != "none",
         filter=settings.filter,
+        sources=partial(context.store.places.sources, name),
     )
     consumer = open_consumer(broker, spec, context.clock, broadcast=is_broadcast(settings))
     where = scope(settings, name, context.identity)

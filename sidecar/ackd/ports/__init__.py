@@ -21,7 +21,16 @@ from ackd.ports.broker import (
     PublishResult,
     Stored,
 )
-from ackd.ports.broker_side_acks import BrokerSideAcks, LogCut, Placed, Places, StoredAt
+from ackd.ports.broker_side_acks import (
+    BrokerSideAcks,
+    KnownSource,
+    LogCut,
+    Placed,
+    Places,
+    Source,
+    SourceRegistry,
+    StoredAt,
+)
 from ackd.ports.clock import Clock
 from ackd.ports.condition import Condition
 from ackd.ports.consumer import Committed, Consumer, ConsumerSpec, StartPolicy, TopicInfo
@@ -75,6 +84,7 @@ __all__ = [
     "Fetched",
     "Groups",
     "Headers",
+    "KnownSource",
     "LogCut",
     "LogEvent",
     "Lost",
@@ -94,6 +104,8 @@ __all__ = [
     "Revoked",
     "SeesTransactions",
     "SeesTruncation",
+    "Source",
+    "SourceRegistry",
     "StartPolicy",
     "Store",
     "Stored",

@@ -37,6 +37,44 @@ class BrokerSideAcks(Protocol):
     def kept(self, topic: str) -> list[tuple[bytes, AssignedPlace]]:
         """List the arrivals that the engine keeps and that are not finished."""
 
+    def source(self, partition: TopicPartition) -> Source:
+        """Say with which other partitions this one is drawn. Known for each partition that was
+        assigned or arrived.
+        """
+
+
+class Source(NamedTuple):
+    """What one sidecar draws as a whole: one topic on one broker. `queue`: the broker's own number
+    of the partition. `gone`: no sidecar has found it for so long that it was removed, probably.
+    """
+
+    topic: str
+    broker: str
+    queue: int
+    gone: bool
+
+
+class KnownSource(NamedTuple):
+    """A topic's broker in the store: the most queues that it had, for how long no sidecar has found
+    it in the route, and the blocks of numbers that it has (`ackd.core.sources`).
+    """
+
+    broker: str
+    queues: int
+    silent_ms: int
+    blocks: tuple[int, ...]
+
+
+class SourceRegistry(Protocol):
+    """Numbers the brokers of a subscription's topics; all its sidecars get the same answer."""
+
+    async def __call__(
+        self, topic_id: bytes, found: Sequence[tuple[str, int]]
+    ) -> list[KnownSource]:
+        """`found`: the brokers in the topic's route, each with its number of queues. Returns all
+        that are known, these too. Raises StoreError.
+        """
+
 
 class StoredAt(NamedTuple):
     """A message of an `Arrival`: its id, where it is stored, and since when."""
@@ -85,3 +123,8 @@ class Places(Protocol):
         held: Sequence[tuple[bytes, AssignedPlace]],
     ) -> None:
         """Remember these places for `keep_ms` from now on. Raises StoreError."""
+
+    async def sources(
+        self, subscription: str, topic_id: bytes, found: Sequence[tuple[str, int]]
+    ) -> list[KnownSource]:
+        """As `SourceRegistry` says. Raises StoreError."""

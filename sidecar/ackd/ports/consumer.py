@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from ackd.core.ids import TopicPartition
+from ackd.ports.broker_side_acks import SourceRegistry
 from ackd.ports.events import ConsumerEvent
 
 
@@ -47,6 +48,9 @@ class ConsumerSpec:
 
     `joins` False: the consumer only reads. It is no member of the group, so the broker assigns it
     nothing, it must not commit, and the group's members do not notice it.
+
+    `sources`: numbers the brokers of a topic, where a topic lies on several (`broker_side_acks`);
+    None: nobody else has to know the numbers.
     """
 
     group: str
@@ -57,6 +61,7 @@ class ConsumerSpec:
     joins: bool = True
     ordered: bool = False
     filter: str = ""
+    sources: SourceRegistry | None = None
 
 
 class Consumer(Protocol):

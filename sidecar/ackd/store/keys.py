@@ -80,7 +80,7 @@ class Keys:
 
     def places(self, subscription: str, topic_id: bytes) -> str:
         """The prefix of the keys that remember broker message ids of a topic. They have a TTL, but
-        for the one with the generations of its logs.
+        for those with the generations of its logs and with its brokers.
         """
         return f"{self.base}{{places:{escape(subscription)}:{topic_id.hex()}}}:"
 
@@ -89,6 +89,12 @@ class Keys:
         a message at an offset that was used before would be taken for the finished one (I1).
         """
         return f"{self.places(subscription, topic_id)}g"
+
+    def sources(self, subscription: str, topic_id: bytes) -> str:
+        """The hash with the partition numbers of a topic's brokers, by which its records are
+        found.
+        """
+        return f"{self.places(subscription, topic_id)}b"
 
     def value(self, name: str) -> str:
         return f"{self.base}value:{escape(name)}"

@@ -16,11 +16,12 @@ from ackd.core.log_generations import (
     LogGenerations,
     partition_of,
 )
+from ackd.core.sources import SourceNumbers, SourcesExhaustedError
 from ackd.errors import StoreDataError
-from ackd.ports import AssignedPlace, LogCut, Placed, StoredAt
+from ackd.ports import AssignedPlace, KnownSource, LogCut, Placed, StoredAt
 from ackd.store.keys import Keys
 from ackd.store.outbox import Run, Word
-from ackd.store.scripts import PLACES
+from ackd.store.scripts import PLACES, SOURCES
 
 _PARTS: Final = 2
 HELD: Final = -1
@@ -61,6 +62,19 @@ class RedisPlaces:
             words += (message, partition, offset, HELD)
         await self._ask(subscription, topic_id, words)
 
+    async def sources(
+        self, subscription: str, topic_id: bytes, found: Sequence[tuple[str, int]]
+    ) -> list[KnownSource]:
+        words: list[Word] = [word for name, queues in found for word in (name, queues)]
+        answer = await self._run(self._keys.places(subscription, topic_id), SOURCES, words)
+        try:
+            return [
+                KnownSource(name.decode(), queues, silent_ms, tuple(blocks))
+                for name, queues, silent_ms, blocks in answer
+            ]
+        except (TypeError, ValueError, AttributeError):
+            raise StoreDataError("the brokers of a topic can't be read") from None
+
     async def _ask(
         self, subscription: str, topic_id: bytes, words: Sequence[Word]
     ) -> list[list[bytes]]:
@@ -95,6 +109,7 @@ class KnownPlaces:
 
     ids: dict[int, dict[bytes, AssignedPlace]] = field(default_factory=dict)
     logs: dict[int, LogGenerations] = field(default_factory=dict)
+    sources: SourceNumbers = field(default_factory=SourceNumbers)
 
 
 class MemoryPlaces:
@@ -142,6 +157,20 @@ class MemoryPlaces:
         current, before = self._periods(known, keep_ms)
         for message, place in held:
             current.setdefault(message, before.get(message, place))
+
+    async def sources(
+        self, subscription: str, topic_id: bytes, found: Sequence[tuple[str, int]]
+    ) -> list[KnownSource]:
+        known = self._known.setdefault((subscription, topic_id), KnownPlaces())
+        now_ms = self._now_us() // 1000
+        try:
+            known.sources.seen(found, known.logs, now_ms)
+        except SourcesExhaustedError as error:
+            raise StoreDataError(str(error)) from None
+        return [
+            KnownSource(name, each.queues, max(now_ms - each.seen_ms, 0), tuple(each.blocks))
+            for name, each in known.sources.known.items()
+        ]
 
     def _periods(
         self, known: KnownPlaces, keep_ms: int

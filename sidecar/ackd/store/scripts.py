@@ -13,7 +13,7 @@ from enum import IntEnum
 from hashlib import sha1
 from importlib.resources import files
 
-from ackd.core import log_generations
+from ackd.core import log_generations, sources
 from ackd.core.bitmap import CHUNK_BYTES
 from ackd.core.record import (
     copies,
@@ -46,6 +46,9 @@ _NUMBERS: dict[str, dict[str, int]] = {
     "Log": {
         name: getattr(log_generations, name)
         for name in ("GENERATION", "GENERATIONS_MAX", "CUTS_MAX", "SAMPLES_MAX", "DENSE")
+    },
+    "Source": {
+        name: getattr(sources, name) for name in ("BLOCK", "BLOCKS", "COPIES", "SEEN_EACH_MS")
     },
     "Bound": {
         "ATTEMPT_MAX": record.ATTEMPT_MAX,
@@ -183,4 +186,5 @@ FORGET = Script.of("forget", source("forget"))
 OUTBOX = Script.of("outbox", source("outbox"))
 SEEN = Script.of("seen", source("seen"))
 PLACES = Script.of("places", source("places"))
-ALL = (APPLY, OPEN, MEMBERS, FLOW, FORGET, OUTBOX, SEEN, PLACES)
+SOURCES = Script.of("sources", source("sources"))
+ALL = (APPLY, OPEN, MEMBERS, FLOW, FORGET, OUTBOX, SEEN, PLACES, SOURCES)

@@ -201,12 +201,16 @@ class Survey:
         return True
 
     async def forget_logs(self, subscription: str, topic_id: bytes) -> None:
-        """Delete the generations of a topic's logs. Only for a topic that has no record left: with
-        a record, a message at an offset that was used before would count as finished (I1). Raises
-        StoreError.
+        """Delete the generations of a topic's logs, and the numbers of its brokers. Only for a
+        topic that has no record left: with a record, a message at an offset that was used before
+        would count as finished (I1). Raises StoreError.
         """
-        name = self._keys.log_generations(subscription, topic_id)
-        await self._ask(name, ("UNLINK", name))
+        keys = self._keys
+        for name in (
+            keys.log_generations(subscription, topic_id),
+            keys.sources(subscription, topic_id),
+        ):
+            await self._ask(name, ("UNLINK", name))
 
     async def drop_shared(self, subscription: str) -> None:
         """Delete what the sidecars of a subscription share: start positions, and settings that they

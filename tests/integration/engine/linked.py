@@ -50,8 +50,8 @@ class Ring:
     """What the sidecars of one test have in common. Without a broker's server: a local queue, whose
     members may be silent for `session_ms`.
 
-    On RocketMQ one sidecar owns all of a topic: a question to a proxy brings messages of all its
-    queues. There is no retry topic.
+    On RocketMQ one sidecar owns all that a topic has on a broker: a question to a proxy brings
+    messages of all its queues there. There is no retry topic.
     """
 
     stack: AsyncExitStack

@@ -7,8 +7,9 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
  * Makes topics and groups for tests, one order a line on standard input, one answer a line on standard output.
- * Arguments: name server, broker, and where access keys are demanded, key and secret.
- * Orders: `topic NAME QUEUES TYPE`, `group NAME ORDERLY RETRIES`, `drop NAME`, `brokers`.
+ * Arguments: name server, and where access keys are demanded, key and secret.
+ * Orders: `topic AT NAME QUEUES TYPE`, `group AT NAME ORDERLY RETRIES`, `drop AT NAME`, `brokers`, `queues NAME`.
+ * AT: addresses of brokers, separated by commas.
  */
 public final class Admin {
     private Admin() {
@@ -16,10 +17,9 @@ public final class Admin {
 
     public static void main(String[] arguments) throws Exception {
         String names = arguments[0];
-        String broker = arguments[1];
-        DefaultMQAdminExt admin = arguments.length < 4
+        DefaultMQAdminExt admin = arguments.length < 3
             ? new DefaultMQAdminExt(10_000L)
-            : new DefaultMQAdminExt(new AclClientRPCHook(new SessionCredentials(arguments[2], arguments[3])), 10_000L);
+            : new DefaultMQAdminExt(new AclClientRPCHook(new SessionCredentials(arguments[1], arguments[2])), 10_000L);
         admin.setNamesrvAddr(names);
         admin.setInstanceName("tests");
         admin.setVipChannelEnabled(false);
@@ -28,7 +28,7 @@ public final class Admin {
         var input = new java.io.BufferedReader(new java.io.InputStreamReader(System.in));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             try {
-                System.out.println(obey(admin, broker, line.split(" ")));
+                System.out.println(obey(admin, line.split(" ")));
             } catch (Exception error) {
                 System.out.println("error " + String.valueOf(error.getMessage()).replace('\n', ' '));
             }
@@ -36,29 +36,40 @@ public final class Admin {
         System.exit(0);
     }
 
-    private static String obey(DefaultMQAdminExt admin, String broker, String[] words) throws Exception {
+    private static String obey(DefaultMQAdminExt admin, String[] words) throws Exception {
+        String[] at = words.length > 2 ? words[1].split(",") : new String[0];
         switch (words[0]) {
             case "topic":
-                TopicConfig topic = new TopicConfig(words[1]);
-                topic.setReadQueueNums(Integer.parseInt(words[2]));
-                topic.setWriteQueueNums(Integer.parseInt(words[2]));
-                topic.setOrder(words[3].equals("FIFO"));
-                topic.getAttributes().put("+message.type", words[3]);
-                admin.createAndUpdateTopicConfig(broker, topic);
+                TopicConfig topic = new TopicConfig(words[2]);
+                topic.setReadQueueNums(Integer.parseInt(words[3]));
+                topic.setWriteQueueNums(Integer.parseInt(words[3]));
+                topic.setOrder(words[4].equals("FIFO"));
+                topic.getAttributes().put("+message.type", words[4]);
+                for (String broker : at) {
+                    admin.createAndUpdateTopicConfig(broker, topic);
+                }
                 return "ok";
             case "group":
                 SubscriptionGroupConfig group = new SubscriptionGroupConfig();
-                group.setGroupName(words[1]);
-                group.setConsumeMessageOrderly(Boolean.parseBoolean(words[2]));
-                group.setRetryMaxTimes(Integer.parseInt(words[3]));
-                admin.createAndUpdateSubscriptionGroupConfig(broker, group);
+                group.setGroupName(words[2]);
+                group.setConsumeMessageOrderly(Boolean.parseBoolean(words[3]));
+                group.setRetryMaxTimes(Integer.parseInt(words[4]));
+                for (String broker : at) {
+                    admin.createAndUpdateSubscriptionGroupConfig(broker, group);
+                }
                 return "ok";
             case "drop":
-                admin.deleteTopicInBroker(Set.of(broker), words[1]);
-                admin.deleteTopicInNameServer(Set.of(admin.getNamesrvAddr()), words[1]);
+                admin.deleteTopicInBroker(Set.of(at), words[2]);
+                admin.deleteTopicInNameServer(Set.of(admin.getNamesrvAddr()), words[2]);
                 return "ok";
             case "brokers":
                 return "ok " + admin.examineBrokerClusterInfo().getBrokerAddrTable().size();
+            case "queues":
+                StringBuilder found = new StringBuilder("ok");
+                for (var each : admin.examineTopicRouteInfo(words[1]).getQueueDatas()) {
+                    found.append(' ').append(each.getBrokerName()).append('=').append(each.getReadQueueNums());
+                }
+                return found.toString();
             default:
                 return "error unknown order " + words[0];
         }

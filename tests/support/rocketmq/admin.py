@@ -18,11 +18,14 @@ class RocketMQAdminError(AssertionError):
 
 
 class Admin:
-    """Talks to `Admin.java`. One order at a time, from any thread."""
+    """Talks to `Admin.java`. One order at a time, from any thread. `at`: the addresses of the
+    brokers that get topics and groups.
+    """
 
     def __init__(
-        self, lib: Path, home: Path, names: str, broker: str, keys: tuple[str, ...] = ()
+        self, lib: Path, home: Path, names: str, brokers: list[str], keys: tuple[str, ...] = ()
     ) -> None:
+        self.at = brokers
         logs = home / "admin"
         logs.mkdir(exist_ok=True)
         self._lock = threading.Lock()
@@ -37,7 +40,6 @@ class Admin:
                 f"{lib}/*",
                 str(SOURCE),
                 names,
-                broker,
                 *keys,
             ],
             stdin=subprocess.PIPE,
@@ -50,17 +52,17 @@ class Admin:
 
     def topic(self, name: str, queues: int = 1, kind: str = "NORMAL") -> str:
         """Make a topic: NORMAL, FIFO, DELAY or TRANSACTION. Returns the name."""
-        self.order(f"topic {name} {queues} {kind}")
+        self.order(f"topic {self._where} {name} {queues} {kind}")
         return name
 
     def group(self, name: str, *, orderly: bool = False, retries: int = 1000) -> str:
         """Make a consumer group. Returns the name."""
-        self.order(f"group {name} {str(orderly).lower()} {retries}")
+        self.order(f"group {self._where} {name} {str(orderly).lower()} {retries}")
         return name
 
     def drop_topic(self, name: str) -> None:
         """Delete a topic."""
-        self.order(f"drop {name}")
+        self.order(f"drop {self._where} {name}")
 
     def brokers(self) -> int:
         """How many brokers the name server knows; 0 also when it does not answer."""
@@ -68,6 +70,15 @@ class Admin:
             return int(self.order("brokers"))
         except RocketMQAdminError:
             return 0
+
+    def queues(self, topic: str) -> dict[str, int]:
+        """How many queues the topic's route has on each broker, by name."""
+        words = [each.split("=") for each in self.order(f"queues {topic}").split()]
+        return {name: int(count) for name, count in words}
+
+    @property
+    def _where(self) -> str:
+        return ",".join(self.at)
 
     def order(self, line: str) -> str:
         """Give an order and wait for its answer, the text behind `ok`."""

@@ -3,7 +3,9 @@
 import itertools
 import os
 import shutil
+import string
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -15,8 +17,11 @@ from tests.support.rocketmq.admin import Admin
 from tests.support.rocketmq.config import (
     ACCESS_KEY,
     SECRET_KEY,
+    BrokerAt,
+    BrokerPorts,
     Ports,
     RocketMQOptions,
+    write_broker,
     write_files,
 )
 from tests.support.rocketmq.install import install
@@ -25,6 +30,19 @@ from tests.support.wait import wait_until
 
 START_TIMEOUT_S = 120.0
 _COPIES = itertools.count(1)
+
+
+@dataclass
+class Node:
+    """A broker and its process."""
+
+    at: BrokerAt
+    process: Process
+
+    @property
+    def address(self) -> str:
+        """Where the administrator reaches it."""
+        return f"127.0.0.1:{self.at.ports.own}"
 
 
 class RocketMQ(Started):
@@ -39,7 +57,8 @@ class RocketMQ(Started):
         self._folder: Path | None = None
         self._ports: Ports | None = None
         self._names: Process | None = None
-        self._broker: Process | None = None
+        self.nodes: list[Node] = []
+        self._brokers = itertools.count()
         self._proxy: Process | None = None
         self._admin: Admin | None = None
 
@@ -62,9 +81,8 @@ class RocketMQ(Started):
 
     @property
     def broker(self) -> Process:
-        """The process that holds the messages."""
-        assert self._broker is not None, "not started"
-        return self._broker
+        """The process that holds the messages, the first one if there are several."""
+        return self.nodes[0].process
 
     @property
     def proxy(self) -> Process:
@@ -72,20 +90,26 @@ class RocketMQ(Started):
         assert self._proxy is not None, "not started"
         return self._proxy
 
+    @property
+    def names(self) -> Process:
+        """The name server."""
+        assert self._names is not None, "not started"
+        return self._names
+
     def start(self) -> Self:
         """Install on first use, start all, wait until a broker is known and the proxy listens."""
         lib = install()
         self._folder = run_dir("rocketmq")
-        self._ports = Ports(*(free_port() for _ in range(5)))
+        self._ports = Ports(*(free_port() for _ in range(3)))
         self.certs = make_certs(self._folder / "certs")
         write_files(self._folder, self._ports, self.options, self.certs)
         try:
             self._make(lib, self._folder)
             for process in self._processes():
-                process.start()
-                if process is self._broker and self.options.cluster:
-                    # The proxy ends when it starts before the broker is registered.
+                if process is self._proxy and self.options.cluster:
+                    # It ends when it starts before the brokers are registered.
                     self._wait_registered()
+                process.start()
             self.wait_ready()
         except BaseException:
             self.stop()
@@ -99,19 +123,41 @@ class RocketMQ(Started):
             self._admin = None
         for process in self._processes():
             process.kill()
-        self._names = self._broker = self._proxy = None
+        self._names = self._proxy = None
+        for node in self.nodes:
+            give_back(node.at.ports.own, node.at.ports.ha)
+        self.nodes = []
         if self._ports is not None:
             p = self._ports
-            give_back(p.names, p.broker, p.ha, p.grpc, p.remoting)
+            give_back(p.names, p.grpc, p.remoting)
             self._ports = None
         if self._folder is not None:
             remove_run_dir(self._folder)
             self._folder = None
 
     def restart(self, process: Process) -> None:
-        """Start a killed process again on its data and wait until clients are served."""
+        """Start a killed process again on its data and wait until clients are served, if the others
+        run.
+        """
         process.start()
-        self.wait_ready()
+        if all(each.running for each in self._processes()):
+            self.wait_ready()
+
+    def add_broker(self) -> Node:
+        """One more, while the others run. It has no topics yet."""
+        node = self._new_broker(install(), self._home)
+        node.process.start()
+        self._wait_registered()
+        self.admin.at = [node.address for node in self.nodes if not node.at.id]
+        return node
+
+    def remove_broker(self, node: Node) -> None:
+        """Kill it for good."""
+        node.process.kill()
+        self.nodes.remove(node)
+        give_back(node.at.ports.own, node.at.ports.ha)
+        self.admin.at = [node.address for node in self.nodes if not node.at.id]
+        self._wait_registered()
 
     def copy_store(self) -> Path:
         """A copy of the broker's data as it is now; it is frozen meanwhile."""
@@ -155,16 +201,20 @@ class RocketMQ(Started):
                 install(),
                 self._home,
                 f"127.0.0.1:{self.ports.names}",
-                f"127.0.0.1:{self.ports.broker}",
+                [node.address for node in self.nodes if not node.at.id],
                 (ACCESS_KEY, SECRET_KEY) if self.options.access_keys else (),
             )
         admin = self._admin
+        count = len({node.at.name for node in self.nodes})
         wait_until(
-            lambda: self._alive() and listens(self.ports.broker) and admin.brokers() == 1,
-            "a registered broker",
+            lambda: self._alive() and self._all_listen() and admin.brokers() == count,
+            "registered brokers",
             timeout_s=START_TIMEOUT_S,
             interval_s=0.1,
         )
+
+    def _all_listen(self) -> bool:
+        return all(listens(node.at.ports.own) for node in self.nodes if node.process.running)
 
     def _alive(self) -> bool:
         for process in self._processes():
@@ -179,7 +229,7 @@ class RocketMQ(Started):
 
     def _processes(self) -> list[Process]:
         found: list[Process] = []
-        for each in (self._names, self._broker, self._proxy):
+        for each in (self._names, *(node.process for node in self.nodes), self._proxy):
             if each is not None and each not in found:
                 found.append(each)
         return found
@@ -192,18 +242,33 @@ class RocketMQ(Started):
         )
         proxied = ("-pc", conf / "rmq-proxy.json", "-n", names)
         if self.options.cluster:
-            self._broker = self._java(
-                lib, home, "broker", 384, "broker.BrokerStartup", "-c", conf / "broker.conf"
-            )
+            for _ in range(self.options.brokers):
+                self._new_broker(lib, home)
+            if self.options.replica:
+                self._new_broker(lib, home, of=self.nodes[0].at.name)
             self._proxy = self._java(
                 lib, home, "proxy", 256, "proxy.ProxyStartup", "-pm", "cluster", *proxied
             )
         else:
-            config = ("-bc", conf / "broker.conf")
+            at = BrokerAt("broker-a", BrokerPorts(free_port(), free_port()), home / "store")
+            config = ("-bc", write_broker(home, at, self.ports.names, self.options))
             self._proxy = self._java(
                 lib, home, "proxy", 512, "proxy.ProxyStartup", "-pm", "local", *config, *proxied
             )
-            self._broker = self._proxy
+            self.nodes = [Node(at, self._proxy)]
+
+    def _new_broker(self, lib: Path, home: Path, of: str = "") -> Node:
+        """`of`: it is the replica of this one."""
+        ports = BrokerPorts(free_port(), free_port())
+        number = next(self._brokers)
+        name = of or f"broker-{string.ascii_lowercase[number]}"
+        store = home / (f"store-of-{number}" if number else "store")
+        at = BrokerAt(name, ports, store, 1 if of else 0)
+        config = write_broker(home, at, self.ports.names, self.options)
+        process = self._java(lib, home, at.called, 384, "broker.BrokerStartup", "-c", config)
+        node = Node(at, process)
+        self.nodes.append(node)
+        return node
 
     def _java(
         self, lib: Path, home: Path, name: str, heap_mb: int, main: str, *more: str | Path

@@ -16,12 +16,15 @@ _AUTH = "org.apache.rocketmq.auth.authentication.provider"
 class RocketMQOptions:
     """What kind of RocketMQ.
 
-    `cluster` runs the broker beside the proxy, so that each can be killed alone; without it both
-    are one process. `access_keys` demands `ACCESS_KEY` and `SECRET_KEY` of all who connect.
-    `broker` and `proxy` come last and win.
+    `cluster` runs brokers beside the proxy, so that each can be killed alone; without it the only
+    one and the proxy are one process. `brokers`: how many there are from the start on; `replica`:
+    the first one has a replica, which acts for it while it is away. `access_keys` demands
+    `ACCESS_KEY` and `SECRET_KEY` of all who connect. `broker` and `proxy` come last and win.
     """
 
     cluster: bool = False
+    brokers: int = 1
+    replica: bool = False
     access_keys: bool = False
     broker: Mapping[str, str] = field(default_factory=dict)
     proxy: Mapping[str, str | int | bool] = field(default_factory=dict)
@@ -29,17 +32,38 @@ class RocketMQOptions:
 
 @dataclass(frozen=True)
 class Ports:
-    """Ports on 127.0.0.1. The broker also takes the one 2 below its own."""
+    """Ports on 127.0.0.1 of name server and proxy."""
 
     names: int
-    broker: int
-    ha: int
     grpc: int
     remoting: int
 
 
+@dataclass(frozen=True)
+class BrokerPorts:
+    """Ports of a broker on 127.0.0.1. It also takes the one 2 below its own."""
+
+    own: int
+    ha: int
+
+
+@dataclass(frozen=True)
+class BrokerAt:
+    """One broker. `id` 0 is the master of its name, others are its replicas."""
+
+    name: str
+    ports: BrokerPorts
+    store: Path
+    id: int = 0
+
+    @property
+    def called(self) -> str:
+        """Its files are called so."""
+        return self.name if self.id == 0 else f"{self.name}-{self.id}"
+
+
 def write_files(home: Path, ports: Ports, options: RocketMQOptions, certs: Certs) -> None:
-    """Write `conf/` for name server, broker and proxy below `home`."""
+    """Write `conf/` for name server and proxy below `home`."""
     conf = home / "conf"
     conf.mkdir(parents=True)
     (conf / "namesrv.conf").write_text(
@@ -51,25 +75,31 @@ def write_files(home: Path, ports: Ports, options: RocketMQOptions, certs: Certs
             }
         )
     )
-    (conf / "broker.conf").write_text(_properties(_broker(home, ports, options)))
     (conf / "rmq-proxy.json").write_text(json.dumps(_proxy(ports, options, certs)))
 
 
-def _broker(home: Path, ports: Ports, options: RocketMQOptions) -> dict[str, str]:
+def write_broker(home: Path, at: BrokerAt, names: int, options: RocketMQOptions) -> Path:
+    """Write the configuration of a broker. `names`: port of the name server."""
+    found = home / "conf" / f"{at.called}.conf"
+    found.write_text(_properties(_broker(at, names, options)))
+    return found
+
+
+def _broker(at: BrokerAt, names: int, options: RocketMQOptions) -> dict[str, str]:
     lines = {
         "brokerClusterName": "DefaultCluster",
-        "brokerName": "broker-a",
-        "brokerId": "0",
-        "brokerRole": "ASYNC_MASTER",
+        "brokerName": at.name,
+        "brokerId": str(at.id),
+        "brokerRole": "SLAVE" if at.id else "ASYNC_MASTER",
         "flushDiskType": "ASYNC_FLUSH",
         "brokerIP1": "127.0.0.1",
         "brokerIP2": "127.0.0.1",
         "bindAddress": "127.0.0.1",
-        "listenPort": str(ports.broker),
-        "haListenPort": str(ports.ha),
-        "namesrvAddr": f"127.0.0.1:{ports.names}",
-        "storePathRootDir": str(home / "store"),
-        "storePathCommitLog": str(home / "store" / "commitlog"),
+        "listenPort": str(at.ports.own),
+        "haListenPort": str(at.ports.ha),
+        "namesrvAddr": f"127.0.0.1:{names}",
+        "storePathRootDir": str(at.store),
+        "storePathCommitLog": str(at.store / "commitlog"),
         "mappedFileSizeCommitLog": str(64 * 1024 * 1024),
         "mappedFileSizeConsumeQueue": "600000",
         "maxIndexNum": "20000",
@@ -88,7 +118,7 @@ def _broker(home: Path, ports: Ports, options: RocketMQOptions) -> dict[str, str
     }
     if options.access_keys:
         lines |= _keys(f"{_AUTH}.LocalAuthenticationMetadataProvider")
-        lines |= {"authenticationEnabled": "true", "authConfigPath": str(home / "store" / "auth")}
+        lines |= {"authenticationEnabled": "true", "authConfigPath": str(at.store / "auth")}
     return {**lines, **options.broker}
 
 

@@ -1,6 +1,9 @@
 """The tests' RocketMQ as a part of a deployment for fault tests."""
 
-from tests.support.rocketmq.broker import RocketMQ
+from ackd_torture.ports import listens
+from tests.support.proc import Process
+from tests.support.rocketmq.broker import START_TIMEOUT_S, RocketMQ
+from tests.support.wait import wait_until
 
 RETRIES = 1_000_000
 """Faults on purpose must not make the broker give up."""
@@ -73,3 +76,53 @@ class RocketMQPart(RocketMQAt):
         if self._there:
             self.rocketmq.stop()
             self._there = False
+
+
+class ProcessPart:
+    """One process of a RocketMQ of several, which may be killed while others are dead. `port`: it
+    serves when it listens there.
+    """
+
+    def __init__(self, name: str, process: Process, port: int) -> None:
+        self.name = name
+        self._process = process
+        self._port = port
+
+    def start(self) -> None:
+        """Start it again. A proxy ends again while it finds no broker."""
+
+        def serves() -> bool:
+            if not self._process.running:
+                self._process.start()
+            return listens(self._port)
+
+        wait_until(serves, f"{self.name} listens", timeout_s=START_TIMEOUT_S, interval_s=0.1)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._process.kill()
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        self._process.freeze()
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self._process.thaw()
+
+    def stop(self) -> None:
+        """It belongs to the fixture."""
+
+
+class RocketMQClusterAt(RocketMQAt):
+    """A RocketMQ of several processes, each a part of its own."""
+
+    def start(self) -> None:
+        """It runs already."""
+
+    def parts(self) -> list[ProcessPart]:
+        """All that may be broken."""
+        it = self.rocketmq
+        found = [ProcessPart(node.at.called, node.process, node.at.ports.own) for node in it.nodes]
+        found.append(ProcessPart("proxy", it.proxy, it.ports.grpc))
+        return [*found, ProcessPart("names", it.names, it.ports.names)]

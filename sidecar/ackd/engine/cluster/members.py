@@ -213,8 +213,7 @@ class View:
         """Choose one living sidecar for something that each of them could take; one that leaves
         (`leaving`: this one does) only if nobody stays.
         """
-        staying = {each.name for each in self.alive if not read_note(each.note).leaving}
-        names = sorted(staying if leaving and staying else {self.name, *staying})
+        names = self.staying(leaving=leaving)
         if names != self._names:
             self._names = names
             self._winners.clear()
@@ -225,6 +224,11 @@ class View:
                 names, key=lambda name: blake2b(f"{name} {text}".encode()).digest()
             )
         return self._winners[text]
+
+    def staying(self, *, leaving: bool = False) -> list[str]:
+        """The names among which `winner` chooses, sorted."""
+        staying = {each.name for each in self.alive if not read_note(each.note).leaving}
+        return sorted(staying if leaving and staying else {self.name, *staying})
 
     def forgettable(self, owned: Iterable[str]) -> list[Member]:
         """Return dead sidecars that have nothing left to take over.

@@ -91,7 +91,7 @@ class InFlightShare:
         return self._reported
 
 
-# tidy: long-class methods=21 -- most of them answer one question in one line
+# tidy: long-class methods=22 -- most of them answer one question in one line
 class Membership:
     """One subscription's view of its sidecars.
 
@@ -239,6 +239,10 @@ class Membership:
     def winner(self, text: str) -> str:
         """The living sidecar that does what each of them could do; all of them choose the same."""
         return self.view.winner(text, leaving=self.note.leaving)
+
+    def staying(self) -> list[str]:
+        """The living sidecars that share what any of them could do; all of them know the same."""
+        return self.view.staying(leaving=self.note.leaving)
 
     def confirmed(self) -> bool:
         """Whether the store confirmed a heartbeat lately (with failover: a replica too, R11)."""

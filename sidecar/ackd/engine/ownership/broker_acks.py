@@ -20,6 +20,7 @@ from ackd.core.ledger.unordered import UnorderedLedger
 from ackd.core.log_generations import partition_of
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
+from ackd.engine.cluster.even import even
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
@@ -35,6 +36,7 @@ from ackd.ports import (
     Placed,
     Record,
     Revoked,
+    Source,
     StoredAt,
 )
 
@@ -90,6 +92,7 @@ class BrokerAckFlow:
         self._offered: dict[TopicPartition, None] = {}
         self._waiting: dict[TopicPartition, _AwaitedPartition] = {}
         self._cuts: dict[str, int] = {}
+        self._shared: tuple[object, dict[str, str]] = (None, {})
 
     async def on(self, event: Arrived | Assigned) -> None:
         """Take messages, or partitions that any sidecar may draw from."""
@@ -101,19 +104,18 @@ class BrokerAckFlow:
             await self._arrived(event)
 
     async def _share(self) -> None:
-        """Choose one living sidecar to draw from each topic; every sidecar computes the same choice
-        (R5).
+        """Choose one living sidecar to draw from each topic on each broker; every sidecar computes
+        the same choice (R5).
 
-        The broker delivers to any client that asks, from all partitions of a topic at once.
+        The broker delivers to any client that asks, from all partitions that a topic has there.
         """
         if not self._membership.confirmed():
             return  # the next heartbeat tells which sidecars live
         me, gone = self._context.identity, []
+        drawers = self._drawers()
         for tp in self._offered:
-            mine, assigned = (
-                self._membership.winner(tp.topic) == me,
-                tp in self._partitions.assigned,
-            )
+            mine = drawers[_name(self._consumer.source(tp))] == me
+            assigned = tp in self._partitions.assigned
             if mine and not assigned:
                 self._assign(tp)
             elif assigned and not mine:
@@ -126,6 +128,17 @@ class BrokerAckFlow:
             )
             done = asyncio.Event()
             await self._revoked(Revoked(tuple(gone), done))
+
+    def _drawers(self) -> dict[str, str]:
+        """Who draws each source. Those that are gone are shared apart: they are no work."""
+        sources = {self._consumer.source(tp)._replace(queue=0) for tp in self._offered}
+        names = self._membership.staying()
+        if self._shared[0] != (sources, names):
+            shared: dict[str, str] = {}
+            for gone in (False, True):
+                shared |= even([_name(each) for each in sources if each.gone is gone], names)
+            self._shared = (sources, names), shared
+        return self._shared[1]
 
     async def _arrived(self, event: Arrived) -> None:
         """Give messages their offsets and pass them to their ledgers.
@@ -195,9 +208,11 @@ class BrokerAckFlow:
     def _tell(self, topic: str, cut: LogCut) -> None:
         """Say that a log was cut: its owner should know, although no message is lost by it here."""
         tp = TopicPartition(topic, cut.partition)
+        source = self._consumer.source(tp)
         detail = (
-            f"topic {topic} queue {cut.partition}: the broker uses offsets again, at latest from "
-            f"{cut.offset} on: it lost what was there, or the topic was made again; messages from "
+            f"topic {topic} queue {source.queue} of {source.broker}: the broker uses offsets "
+            f"again, at latest from {cut.offset} on: "
+            f"it lost what was there, or the topic was made again; messages from "
             f"there on are delivered as new ones, in partition "
             f"{partition_of(cut.partition, cut.generation)}"
         )
@@ -293,3 +308,7 @@ class BrokerAckFlow:
                     topic,
                     error.detail,
                 )
+
+
+def _name(source: Source) -> str:
+    return f"{source.topic} {source.broker}"

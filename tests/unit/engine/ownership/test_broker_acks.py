@@ -12,9 +12,10 @@ import pytest
 
 from ackd.api.messages import Delivery
 from ackd.core.ids import TopicPartition
-from ackd.core.log_generations import partition_of
+from ackd.core.log_generations import GENERATION, partition_of
 from ackd.core.record.operations import Settle
 from ackd.core.record.transitions import Verb
+from ackd.core.sources import BLOCK
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.ownership.broker_acks import (
     CUT_SHOWN_MS,
@@ -27,7 +28,7 @@ from ackd.engine.ownership.broker_acks import (
 )
 from ackd.engine.partition.partition import Partition, Policy
 from ackd.errors import StoreError
-from ackd.ports import Arrival, Arrived, Assigned, AssignedPlace, Condition, Record, Revoked
+from ackd.ports import Arrival, Arrived, Assigned, AssignedPlace, Condition, Record, Revoked, Source
 from ackd.store.places import MemoryPlaces
 from tests.unit.engine.world import ME, TOPIC, TOPIC_ID, World, record
 
@@ -47,6 +48,7 @@ class Acks:
         self.given_back: list[bytes] = []
         self.acked: list[tuple[TopicPartition, tuple[int, ...]]] = []
         self.holds: list[tuple[bytes, AssignedPlace]] = []
+        self.gone: set[int] = set()
 
     def placed(self, topic: str, message: bytes, place: AssignedPlace) -> None:
         assert topic == TOPIC
@@ -63,20 +65,22 @@ class Acks:
         assert topic == TOPIC
         return self.holds
 
+    def source(self, partition: TopicPartition) -> Source:
+        """Sixteen queues each, as the store numbers them."""
+        number = partition.partition % GENERATION
+        broker = number // BLOCK
+        return Source(partition.topic, f"broker-{broker}", number % BLOCK, broker in self.gone)
+
 
 class Choice:
-    """Which sidecar draws from a topic, as the members' view says it."""
+    """Which sidecars there are, as the members' view says it."""
 
     def __init__(self) -> None:
-        self.who, self.sure = ME, True
+        self.who: str | list[str] = ME
+        self.sure = True
 
-    @property
-    def view(self) -> Choice:
-        return self
-
-    def winner(self, topic: str) -> str:
-        assert topic == TOPIC
-        return self.who
+    def staying(self) -> list[str]:
+        return self.who if isinstance(self.who, list) else [self.who]
 
     def confirmed(self) -> bool:
         return self.sure
@@ -193,6 +197,27 @@ async def test_one_living_sidecar_draws_from_a_topic(running: Flow) -> None:
     assert running.assigned == [TP, TP]
 
 
+async def test_r5_each_broker_of_a_topic_is_drawn_by_another_sidecar(running: Flow) -> None:
+    """One that is gone is shared apart, so that nobody has it in place of work."""
+    parts = [TopicPartition(TOPIC, number * BLOCK + queue) for number in (0, 1) for queue in (0, 1)]
+    await running.flow.on(Assigned(tuple(parts)))
+    assert running.assigned == parts
+    running.choice.who = [ME, "another"]
+    await asyncio.sleep(SHARE_MS / 1000)
+    [gone] = running.gone
+    assert gone in (tuple(parts[:2]), tuple(parts[2:]))
+    running.acks.gone = {1}
+    running.choice.who = [ME]
+    await asyncio.sleep(SHARE_MS / 1000)
+    assert {*running.world.partitions.assigned} == {*parts}
+    third = tuple(TopicPartition(TOPIC, 2 * BLOCK + queue) for queue in (0, 1))
+    await running.flow.on(Assigned(third))
+    running.choice.who = [ME, "another"]
+    await asyncio.sleep(SHARE_MS / 1000)
+    working = {tp.partition // BLOCK for tp in running.world.partitions.assigned} - {1}
+    assert len(working) == 1
+
+
 async def test_who_does_not_know_the_others_chooses_nothing(running: Flow) -> None:
     running.choice.sure = False
     await running.flow.on(Assigned((TP,)))
@@ -294,7 +319,7 @@ async def test_a_log_that_was_cut_is_told_and_counted(
     assert world.count("ackd_log_cuts_total", subscription="work") == 1
     told = world.state.conditions[code]
     assert told.warning
-    assert "queue 0: the broker uses offsets again, at latest from 5 on" in told.detail
+    assert "queue 0 of broker-0: the broker uses offsets again, at latest from 5 on" in told.detail
     assert told.detail in caplog.text
     await asyncio.sleep(CUT_SHOWN_MS / 1000 - 60)
     assert code in world.state.conditions
