@@ -171,7 +171,7 @@ lock: .venv/.dev ## refresh requirements/*.lock from pyproject.toml; ARGS=--upgr
 	  -o requirements/image.lock pyproject.toml
 	@$(BIN)/uv pip compile -q $(LOCK_BASE) --extra reports -c requirements/dev.lock \
 	  -o requirements/reports.lock pyproject.toml
-	@for group in proof s3 sbom spark35 celery boto3query; do \
+	@for group in proof s3 sbom spark35 celery boto3query rocketmqclient; do \
 	  $(BIN)/uv pip compile -q $(LOCK_BASE) --group $$group -o requirements/$$group.lock; done
 
 LOCK_BASE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header

@@ -4,12 +4,15 @@
 
 Both read the same topic of one broker, in turn, in groups of their own: ackd over HTTP with its
 embedded store (16 connections, 32 messages a call), the bare client in a process of its own. CPU
-is that of what a message costs beside the broker: sidecar and store, or the bare client.
+is that of what a message costs beside the broker: sidecar and store, or the bare client. RocketMQ
+has two such clients: gRPC calls with nothing around them (`bare`), and its own Python client
+(`official`).
 """
 
 import argparse
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
@@ -23,6 +26,7 @@ from ackd_torture.child import BrokerPart
 from ackd_torture.parts import EmbeddedStore, Sidecar, SidecarPlan
 from tests.bench.load import Job
 from tests.bench.measure import cpu_us, drive, machine, median
+from tests.support.other import ROCKETMQ_CLIENT, packages
 from tests.support.paths import REPO, remove_run_dir, run_dir
 from tests.support.pulsar import Pulsar, bare
 from tests.support.pulsar.part import PulsarAt
@@ -54,9 +58,31 @@ def sidecar_run(sidecar: Sidecar, batch: int, count: int) -> Figures:
 
 def bare_run(broker: BrokerPart, address: str, topic: str, group: str, count: int) -> Figures:
     """The same by the bare client."""
-    argv = [sys.executable, "-m", "tests.bench.bare_consumer", broker.name, address, topic, group]
+    return figures_of("tests.bench.bare_consumer", broker.name, address, topic, group, count)
+
+
+def official_run(address: str, topic: str, group: str, count: int) -> Figures:
+    """The same by RocketMQ's own Python client."""
+    return figures_of(
+        "tests.bench.official_rocketmq", address, topic, group, count, path=rocketmq_client()
+    )
+
+
+def rocketmq_client() -> str:
+    """Where its packages are."""
+    return str(packages(ROCKETMQ_CLIENT))
+
+
+def figures_of(module: str, *words: object, path: str = "") -> Figures:
+    """What a consumer that is a process of its own prints, for each message."""
+    argv = [sys.executable, "-m", module, *map(str, words)]
     output = subprocess.run(
-        [*argv, str(count)], stdout=subprocess.PIPE, check=True, cwd=REPO, timeout=600
+        argv,
+        stdout=subprocess.PIPE,
+        check=True,
+        cwd=REPO,
+        timeout=600,
+        env=os.environ | {"PYTHONPATH": path},
     ).stdout
     done = json.loads(output)
     return {
@@ -112,7 +138,8 @@ def on_rocketmq(folder: Path, runs: int, scale: float) -> list[Figures]:
         topic = "beside"
         part = RocketMQAt(rocketmq, hold_ms=HOLD_MS)
         part.create_topic(topic, QUEUES)
-        rocketmq.admin.group(f"{topic}-bare")
+        for group in ("bare", "official"):
+            rocketmq.admin.group(f"{topic}-{group}")
         asyncio.run(fill_rocketmq(rocketmq, topic, needed(runs, scale)))
         return compared(part, rocketmq.endpoints, folder, topic, runs, scale)
 
@@ -144,7 +171,11 @@ def compared(
                 own = sidecar_run(sidecar, batch, round(count * scale))
                 # The bare client has no batches to ask for; it is measured at the same moment.
                 plain = bare_run(part, address, topic, f"{topic}-bare", round(count * scale))
-                rows[batch].append(own | {f"bare_{name}": each for name, each in plain.items()})
+                row = own | {f"bare_{name}": each for name, each in plain.items()}
+                if part.name == "rocketmq":
+                    its = official_run(address, topic, f"{topic}-official", round(count * scale))
+                    row |= {f"official_{name}": each for name, each in its.items()}
+                rows[batch].append(row)
     finally:
         sidecar.stop()
     return [summary(batch, found) for batch, found in rows.items()]
@@ -156,6 +187,8 @@ def summary(batch: int, found: list[Figures]) -> Figures:
     row["rate_ratio"] = round(row["messages_per_s"] / row["bare_messages_per_s"], 2)
     own_us = row["sidecar_us"] + row["store_us"]
     row["cpu_ratio"] = round(own_us / max(row["bare_client_us"], 0.1), 2)
+    if "official_client_us" in row:
+        row["official_cpu_ratio"] = round(own_us / max(row["official_client_us"], 0.1), 2)
     return {"batch": batch, **row}
 
 

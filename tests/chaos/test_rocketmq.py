@@ -12,7 +12,7 @@ from ackd_torture.checker import BROKEN
 from ackd_torture.nemesis import Temper
 from ackd_torture.run import Course
 from tests.chaos.judged import assert_kept, judge, setup_for
-from tests.chaos.world import Http, ready, world
+from tests.chaos.world import Http, long_job, ready, world
 from tests.support.rocketmq import RocketMQ
 from tests.support.rocketmq.part import RocketMQAt
 from tests.support.rocketmq.timers import judged
@@ -72,6 +72,14 @@ def test_i2_broker_and_sidecar_killed_nothing_acked_comes_again_and_leases_live_
     assert set(seen.values()) == {1}
 
 
+def test_i3_a_lease_extended_thirty_times_is_one_delivery(rocketmq: RocketMQ, folder: Path) -> None:
+    """Work that lasts five leases, and as many of the broker's holds."""
+    with world(RocketMQAt(rocketmq, hold_ms=3_000), folder) as deployment:
+        client = Http(deployment.sidecar())
+        _publish(client, deployment.topic, 1)
+        long_job(client, 3_000, 30)
+
+
 def test_six_kills_on_rocketmq(rocketmq: RocketMQ, folder: Path) -> None:
     """Brokers, sidecars, store at random, as `ackd torture --start rocketmq` does it longer."""
     topic = f"random-{random.randrange(10**6)}"
@@ -87,9 +95,9 @@ def test_six_kills_on_rocketmq(rocketmq: RocketMQ, folder: Path) -> None:
     assert verdict.faults >= 6
 
 
-def _publish(client: Http, topic: str) -> None:
-    for start in range(0, COUNT, 100):
-        numbers = range(start, start + 100)
+def _publish(client: Http, topic: str, count: int = COUNT) -> None:
+    for start in range(0, count, 100):
+        numbers = range(start, min(start + 100, count))
         messages = [{"json": {"msg": f"m{number}"}} for number in numbers]
         status, answer = client.post(f"/v1/topics/{topic}/messages:batch", {"messages": messages})
         assert status in (200, 201), answer
