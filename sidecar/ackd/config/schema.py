@@ -205,13 +205,17 @@ class PublishSettings:
         len_max=1000,
     )
     idempotency_ms: int = setting(
-        DAY_MS,
-        "How long ackd keeps the answer to an `Idempotency-Key`.",
+        HOUR_MS,
+        "How long ackd keeps the answer to an `Idempotency-Key`: longer than a client repeats.",
         min=SECOND_MS,
         max=7 * DAY_MS,
     )
     idempotency_max: int = setting(
-        100_000, "Most idempotency keys kept at once; more are answered 429.", min=1, max=10_000_000
+        1_000_000,
+        "Most idempotency keys that a sidecar keeps at once; more are answered 429. Divided by "
+        "`idempotency_ms` it is the rate of new keys that never meets it: 277 a second by default.",
+        min=1,
+        max=10_000_000,
     )
     retries_max: int = setting(
         2,

@@ -136,6 +136,7 @@ async def test_a_list_of_operations_that_cannot_be(
         ("redrive", {"to": "moon"}, "/to"),
         ("redrive", {}, "/confirm"),
         ("redrive", {"confirm": "other", "filter": {}}, "/confirm"),
+        ("redrive", {"filter": {"reason": "", "error": "", "after_ms": 0}}, "/confirm"),
         ("purge", {"to": "group"}, "/to"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Writes into the record who holds a lease, once it is a second old.
+"""Writes into the record who holds a lease, once it is a second old, or half over if it is shorter.
 
 Most leases are settled sooner, and cost nothing. A message that was delivered before has its holder
 written with the grant (`Grants.regranted`): few are. So whoever holds a message up is known after a
@@ -7,8 +7,8 @@ kill of the owner, too (R26).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 
 from ackd.core.ledger.entry import Entry, EntryStatus
 from ackd.core.record.operations import LookUp
@@ -17,19 +17,22 @@ from ackd.engine.base.spill_file import Held
 
 AFTER_MS = 1_000
 RECEIVES_MAX = 100_000
-"""Receives of the last second; of more, the holders are not written."""
+"""Receives whose leases are younger; of more, the holders are not written."""
 BATCH_MAX = 1_000
 
 
 class LongLeases:
-    """Of one partition: first deliveries of the last second."""
+    """Of one partition: deliveries whose leases are not that old yet."""
 
     def __init__(self) -> None:
-        self._begun: deque[tuple[int, Sequence[int]]] = deque(maxlen=RECEIVES_MAX)
+        self._begun: list[tuple[int, int, Sequence[int]]] = []
+        self._count = 0
 
-    def begun(self, offsets: Sequence[int], now_ms: int) -> None:
+    def begun(self, offsets: Sequence[int], lease_ms: int, now_ms: int) -> None:
         """These were granted to one receive."""
-        self._begun.append((now_ms + AFTER_MS, offsets))
+        if len(self._begun) < RECEIVES_MAX:
+            self._count += 1  # so that no two compare their offsets
+            heappush(self._begun, (now_ms + min(AFTER_MS, lease_ms // 2), self._count, offsets))
 
     def due(self, entries: Mapping[int, Entry[Held]], now_ms: int) -> list[tuple[LookUp, str]]:
         """Return what to ask of the record for leases that are old enough now, each with its
@@ -37,7 +40,7 @@ class LongLeases:
         """
         begun, found = self._begun, list[tuple[LookUp, str]]()
         while begun and begun[0][0] <= now_ms and len(found) < BATCH_MAX:
-            for offset in begun.popleft()[1]:
+            for offset in heappop(begun)[2]:
                 entry = entries.get(offset)
                 if entry is not None and entry.status is EntryStatus.LEASED and entry.holder:
                     look = LookUp(offset, entry.fence, entry.rollback_epoch)

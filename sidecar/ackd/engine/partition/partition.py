@@ -286,7 +286,7 @@ class Partition:
         self._context.flusher.tell(self.handle, ops, on_answer, texts.shifted(len(ops) - len(more)))
 
     def note_long_leases(self, texts_max: int) -> None:
-        """Write who holds leases that are a second old by now. `texts_max`: bound on all texts."""
+        """Write who holds leases that are old enough by now. `texts_max`: bound on all texts."""
         found = self.long_leases.due(self.ledger.entries, self._context.clock.monotonic_ms())
         if found:
             items = [held_by(place, holder) for place, (_, holder) in enumerate(found)]
@@ -328,15 +328,15 @@ class Partition:
         copies = self.ledger.holds_copies
         topic, partition = self.tp
         made: list[Delivery] = []
-        self.long_leases.begun(offsets, self._context.clock.monotonic_ms())
         results = reply.results[first : first + len(offsets)]
+        until_ms = 0
         for offset, result in zip(offsets, results, strict=True):
             if result.outcome is not Outcome.GRANTED:
                 continue
             entry = handed_to(offset, holder)
             if entry is None:
                 continue
-            body, attempt = entry.body, result.attempt
+            body, attempt, until_ms = entry.body, result.attempt, result.when_ms
             if not isinstance(body, Record):
                 continue
             lease = sign(offset, result.fence, rollback_epoch, attempt)
@@ -345,6 +345,8 @@ class Partition:
                 made.append(self.message(lease, body, *facts))
             else:
                 made.append(Delivery(lease, topic, partition, body, *facts))
+        lease_ms = until_ms - reply.now_ms
+        self.long_leases.begun(offsets, lease_ms, self._context.clock.monotonic_ms())
         return made
 
     def message(

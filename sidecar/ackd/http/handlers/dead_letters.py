@@ -49,9 +49,9 @@ class Filter(Struct, forbid_unknown_fields=True, frozen=True):
     before_ms: TimeMs | None = None
 
     def plain(self) -> DeadFilter:
-        return DeadFilter(
-            self.topic, self.key, self.reason, self.error, self.after_ms, self.before_ms
-        )
+        """Without what every dead letter fulfils: such a filter takes all, and wants `confirm`."""
+        reason, error, after_ms = self.reason or None, self.error or None, self.after_ms or None
+        return DeadFilter(self.topic, self.key, reason, error, after_ms, self.before_ms)
 
 
 class _Selection(Struct, forbid_unknown_fields=True, frozen=True):

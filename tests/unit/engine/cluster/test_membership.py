@@ -137,6 +137,12 @@ async def test_r10_a_repair_ends_when_everybody_has_replayed_to_this_run(
     assert (member.replaying(), member.all_replayed()) == (False, False)
 
 
+async def test_who_has_just_started_has_nothing_to_replay(world: World) -> None:
+    world.store.runs_as = "run-2"
+    member = Membership(world.state, world.context, MemberNote())
+    assert not member.replaying()
+
+
 async def test_r23_a_jump_of_the_stores_clock_is_waited_for(
     world: World, member: Membership
 ) -> None:

@@ -150,6 +150,18 @@ async def test_r26_who_holds_a_lease_is_written_once_it_is_a_second_old(world: W
     assert (partition.has_texts, partition.has_notes) == (True, False)
 
 
+async def test_who_holds_a_short_lease_is_written_when_half_of_it_is_over(world: World) -> None:
+    """It would end unwritten, and its delivery be in no history."""
+    partition = await world.owns(0, [0])
+    await world.leases(partition, holder="worker-1", lease_ms=AFTER_MS // 2)
+    world.clock.pass_ms(AFTER_MS // 4)
+    partition.note_long_leases(1 << 20)
+    await world.flusher.idle()
+    (texts,) = await world.store.texts(partition.key, [0])
+    assert texts is not None
+    assert next(events(texts.history)).holder == b"worker-1"
+
+
 # --- what shows that the record must be read again
 
 
