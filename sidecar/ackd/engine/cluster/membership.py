@@ -263,8 +263,8 @@ class Membership:
         return bool(run) and self.replayed_run == run and self.view.all_replayed(run)
 
     def replaying(self) -> bool:
-        """Whether the server run changed and this sidecar has not replayed everything yet. A sidecar
-        that has just started knows nothing to replay.
+        """Whether the server run changed and this sidecar has not replayed everything yet. One that
+        has just started knows nothing to replay.
         """
         return bool(self.replayed_run) and self._context.store.run not in ("", self.replayed_run)
 
