@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from ackd.engine.operations.subscription_dead_letters import SubscriptionDeadLetters
 from ackd.engine.partition.owned import OwnedPartitions
-from ackd.errors import BrokerError, StoreError
+from ackd.errors import BrokerError, NotSupportedError, StoreError
 from ackd.ports import Clock
 from ackd.telemetry.metrics import Metrics
 
@@ -52,7 +52,7 @@ class DeadLetterGauges:
             return
         try:
             counted = await letters.count()
-        except (BrokerError, StoreError) as error:
+        except (BrokerError, StoreError, NotSupportedError) as error:
             LOG.debug("%s: dead letters could not be counted: %s", name, error)
             return
         if counted is not None:

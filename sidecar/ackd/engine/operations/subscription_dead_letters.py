@@ -74,7 +74,8 @@ class SubscriptionDeadLetters:
 
     async def count(self) -> tuple[int, int | None] | None:
         """Count the dead letters. Returns how many there are and when the oldest was dead-lettered
-        (Unix ms), None if there was not time for all. Raises BrokerError, StoreError.
+        (Unix ms), None if there was not time for all. Raises BrokerError, StoreError,
+        NotSupportedError.
         """
         async with open_dead_log(self._state, self._context) as log:
             complete = await self._depth.look(log)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import NoReturn
 
 import pytest
 
@@ -17,6 +18,7 @@ from ackd.engine.operations.operation_runner import Operations
 from ackd.engine.operations.subscription_dead_letters import SubscriptionDeadLetters
 from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_headers
 from ackd.engine.partition.partition import Policy
+from ackd.errors import NotSupportedError
 from ackd.ports import Record
 from tests.unit.engine.operation_stage import DEAD_LETTER_TOPIC, OperationStage
 from tests.unit.engine.retry_stage import RETRY_ID, RETRY_TOPIC
@@ -135,6 +137,24 @@ async def test_while_the_broker_or_the_store_is_away_the_last_values_stay(scene:
     scene.world.store.away = False
     await a_look()
     assert scene.shown()[0] == 2
+
+
+async def test_a_broker_whose_dead_letters_cannot_be_read_ends_no_look(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As RocketMQ; other subscriptions of the sidecar may be on another broker."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise NotSupportedError("can't be read without being in the group")
+
+    scene.letters(40)
+    await scene.world.owns(0)
+    with monkeypatch.context() as unreadable:
+        unreadable.setattr(scene.broker, "consumer", refuse)
+        await a_look()
+        assert scene.shown() == (None, None)
+    await a_look()
+    assert scene.shown()[0] == 1
 
 
 async def test_what_is_not_counted_to_the_end_is_not_shown(
