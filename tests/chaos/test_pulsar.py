@@ -14,6 +14,7 @@ import pulsar as client_library
 import pulsar.asyncio as asyncio_library
 import pytest
 
+from tests.chaos.kept import kept_over_a_kill, store_gone_with_the_sidecar
 from tests.chaos.world import Http, World, long_job, world
 from tests.support import pulsar as pulsar_support
 from tests.support.pulsar import Pulsar, PulsarOptions, bare
@@ -111,8 +112,10 @@ def test_i2_broker_killed_before_it_wrote_the_cursor_down(
         wait_backlog(rough, topic, 0)
     with deployed(rough, folder, COUNT) as found:
         client = Http(found.sidecar())
-        assert client.settle(leases_of(client, COUNT)) == ["acked"] * COUNT
+        leases = leases_of(client, COUNT)
+        assert client.settle(leases[FEW:]) == ["acked"] * (COUNT - FEW)
         found.broker.kill()
+        assert client.settle(leases[:FEW]) == ["acked"] * FEW, "acks go on without the broker"
         found.broker.start()
         with bare.client(rough.url) as made:
             again = len(bare.drain(bare.join(made, topic, "s")))
@@ -282,6 +285,14 @@ def test_i3_a_topic_that_moves_brings_no_second_delivery(
     figure("pulsar_unload_ackd_again", len(came) - 1)
     assert again_bare == FEW
     assert len(came) == 1
+
+
+def test_i2_i7_what_a_killed_sidecar_promised_is_kept(rough: Pulsar, folder: Path) -> None:
+    kept_over_a_kill(PulsarAt(rough), folder)
+
+
+def test_store_gone_with_the_sidecar(rough: Pulsar, folder: Path) -> None:
+    store_gone_with_the_sidecar(PulsarAt(rough), folder)
 
 
 async def test_r21_a_cancelled_receive_swallows_no_message(rough: Pulsar, folder: Path) -> None:

@@ -12,6 +12,7 @@ from ackd_torture.checker import BROKEN
 from ackd_torture.nemesis import Temper
 from ackd_torture.run import Course
 from tests.chaos.judged import assert_kept, judge, setup_for
+from tests.chaos.kept import kept_over_a_kill
 from tests.chaos.world import Http, long_job, ready, world
 from tests.support.rocketmq import RocketMQ
 from tests.support.rocketmq.part import RocketMQAt
@@ -39,7 +40,7 @@ def test_i2_broker_and_sidecar_killed_nothing_acked_comes_again_and_leases_live_
         sidecar = deployment.sidecar()
         client = Http(sidecar)
         wait_until(lambda: '"fail' not in ready(sidecar), "the sidecar is ready")
-        _publish(client, deployment.topic)
+        client.publish(deployment.topic, COUNT)
         first = client.receive_until(lambda found: len(found) >= COUNT, COME_S, most=100)
         assert len({_value(each) for each in first}) == COUNT
         leases = [each["lease"] for each in first]
@@ -76,8 +77,12 @@ def test_i3_a_lease_extended_thirty_times_is_one_delivery(rocketmq: RocketMQ, fo
     """Work that lasts five leases, and as many of the broker's holds."""
     with world(RocketMQAt(rocketmq, hold_ms=3_000), folder) as deployment:
         client = Http(deployment.sidecar())
-        _publish(client, deployment.topic, 1)
+        client.publish(deployment.topic, 1)
         long_job(client, 3_000, 30)
+
+
+def test_i2_i7_what_a_killed_sidecar_promised_is_kept(rocketmq: RocketMQ, folder: Path) -> None:
+    kept_over_a_kill(RocketMQAt(rocketmq), folder)
 
 
 def test_six_kills_on_rocketmq(rocketmq: RocketMQ, folder: Path) -> None:
@@ -93,14 +98,6 @@ def test_six_kills_on_rocketmq(rocketmq: RocketMQ, folder: Path) -> None:
     with judged(rocketmq):
         assert_kept(verdict, seed=SEED, acked_min=10)
     assert verdict.faults >= 6
-
-
-def _publish(client: Http, topic: str, count: int = COUNT) -> None:
-    for start in range(0, count, 100):
-        numbers = range(start, min(start + 100, count))
-        messages = [{"json": {"msg": f"m{number}"}} for number in numbers]
-        status, answer = client.post(f"/v1/topics/{topic}/messages:batch", {"messages": messages})
-        assert status in (200, 201), answer
 
 
 def _value(message: dict[str, Any]) -> str:

@@ -6,7 +6,6 @@ metadata says still counts (design section 8; R9, R10).
 """
 
 import random
-import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from ackd.core.record.decide import REPAIR_WAIT_MS
 from ackd_torture.run import Course
 from tests.chaos.judged import CALM_S, assert_kept, judge, metric, rolled_back, setup_for
+from tests.chaos.kept import store_gone_with_the_sidecar
 from tests.chaos.world import Http, KafkaAt, offsets, produce, world
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(480)]
@@ -43,25 +43,7 @@ def test_store_flushed_while_the_sidecar_lives(at_kafka: KafkaAt, folder: Path) 
 
 
 def test_store_gone_with_the_sidecar(at_kafka: KafkaAt, folder: Path) -> None:
-    """Nobody remembers but the broker: the committed position and the ranges in its metadata."""
-    with world(at_kafka, folder, lease_ms=60_000, commit_interval_ms=100) as deployment:
-        produce(at_kafka.kafka, deployment.topic, 1_000)
-        sidecar = deployment.sidecar("s1")
-        client = Http(sidecar)
-        held = client.receive_until(lambda found: len(found) >= 1_000, 90)
-        by_offset = dict(zip(offsets(held), (each["lease"] for each in held), strict=True))
-        stuck = {100, 500}
-        done = [lease for at, lease in by_offset.items() if at not in stuck]
-        assert set(client.settle(done)) == {"acked"}
-        assert sidecar.terminate() == 0, "an orderly stop commits the progress"
-        assert deployment.store is not None
-        deployment.store.kill()
-        shutil.rmtree(deployment.store.folder)
-        deployment.store.start()
-        sidecar.start()
-        again = Http(sidecar).receive_until(lambda found: len(found) >= len(stuck), 90)
-        again += Http(sidecar).quiet(4.0)
-        assert set(offsets(again)) == stuck, "I1: both come; the ranges keep the other 998 away"
+    store_gone_with_the_sidecar(at_kafka, folder)
 
 
 def test_store_rolled_back_under_load(at_kafka: KafkaAt, folder: Path) -> None:

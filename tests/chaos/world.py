@@ -196,6 +196,14 @@ class Http:
         status, answer = self.post("/v1/subscriptions/orders/receive", body)
         return list(answer["messages"]) if status == 200 else []
 
+    def publish(self, topic: str, count: int, first: int = 0) -> None:
+        """Messages with their number as `msg`, stored in their order."""
+        for at in range(first, first + count, 500):
+            numbers = range(at, min(at + 500, first + count))
+            messages = [{"json": {"msg": f"m{number}"}} for number in numbers]
+            status, answer = self.post(f"/v1/topics/{topic}/messages:batch", {"messages": messages})
+            assert status in (200, 201), answer
+
     def settle(self, leases: Sequence[str], do: str = "ack", **more: object) -> list[str]:
         """The status of each; at most 1000 at a time go over the wire.
 

@@ -24,6 +24,20 @@ RECORD = "ACKD_TEST_RECORD"
 UNKNOWN_S = 10.0
 TOGETHER = ("pulsar", "rocketmq", "integration/reports")
 """Files with one of these in their name share a server (or a Spark) that is dear to start."""
+ON_EVERY_BROKER = (
+    "engine/test_broadcast",
+    "engine/test_dead_letters",
+    "engine/test_due_in_time",
+    "engine/test_even",
+    "engine/test_forged_fuzz",
+    "engine/test_ordering",
+    "engine/test_outbox_at_brokers",
+    "engine/test_peers_alike",
+    "engine/test_seek",
+    "http/test_streams_and_push_through_peers",
+    "sqs/test_boto",
+)
+"""These need all of the servers, and so are together, too."""
 
 _took: defaultdict[str, float] = defaultdict(float)
 
@@ -41,7 +55,7 @@ def lanes(files: Iterable[str], seconds: Mapping[str, float], count: int) -> lis
     """
     units: dict[str, list[str]] = {}
     for file in sorted(files):
-        units.setdefault(next((word for word in TOGETHER if word in file), file), []).append(file)
+        units.setdefault(_unit(file), []).append(file)
     costs = {name: sum(seconds.get(e, UNKNOWN_S) for e in unit) for name, unit in units.items()}
     found: list[list[str]] = [[] for _ in range(min(count, len(units)))]
     load = [0.0] * len(found)
@@ -50,6 +64,13 @@ def lanes(files: Iterable[str], seconds: Mapping[str, float], count: int) -> lis
         found[least] += units[name]
         load[least] += costs[name]
     return [sorted(lane) for lane in found]
+
+
+def _unit(file: str) -> str:
+    """Files of one unit are in one lane."""
+    if any(name in file for name in ON_EVERY_BROKER):
+        return "on every broker"
+    return next((word for word in TOGETHER if word in file), file)
 
 
 def keep(records: Iterable[Path]) -> None:

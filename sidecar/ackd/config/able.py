@@ -60,7 +60,10 @@ def _no_positions(
     of topics.
     """
     if each.mode == "broadcast" and reader.clean((*path, "mode")):
-        problem = f"{can.name} can't be read by everyone without being in the group"
+        problem = (
+            f"{can.name} can't be read by everyone without being in the group; "
+            "instead give each sidecar a subscription with a `group` of its own"
+        )
         reader.mistake((*path, "mode"), problem, value=shown(each.mode), allowed="clustering")
     if reader.given((*path, "start")) and reader.clean((*path, "start")):
         problem = f"{can.name} decides by itself where a new group starts; leave this out"

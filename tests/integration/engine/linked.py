@@ -7,11 +7,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Coroutine, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import pytest
 
 from ackd.api.messages import Delivery, Received, ReceiveRequest, SettleItem, SettleVerb
 from ackd.config.peers import PeerSettings
@@ -36,6 +38,7 @@ from ackd_adapters.rocketmq import RocketMQOptions
 from ackd_adapters.rocketmq import adapter as rocketmq_adapter
 from tests.support.kafka import Kafka
 from tests.support.pulsar import Pulsar
+from tests.support.redis import RedisServer
 from tests.support.rocketmq import RocketMQ
 from tests.support.wait import wait_until_async
 
@@ -43,6 +46,14 @@ _numbers = itertools.count(1)
 NAME = "work"
 HOLD_MS = 4_000
 T = TypeVar("T")
+KAFKA = pytest.param("kafka", marks=pytest.mark.kafka)
+PULSAR = pytest.param("pulsar", marks=[pytest.mark.pulsar, pytest.mark.slow])
+ROCKETMQ = pytest.param("rocketmq", marks=[pytest.mark.rocketmq, pytest.mark.slow])
+TWO = ["local", KAFKA]
+WITH_PARTITIONS = [*TWO, PULSAR]
+"""A sidecar owns some of a topic's partitions there."""
+ALL = [*WITH_PARTITIONS, ROCKETMQ]
+"""What a fixture that makes a `ring_of` takes as its parameters."""
 
 
 @dataclass
@@ -66,6 +77,8 @@ class Ring:
     session_ms: int = 3_000
     rocketmq: RocketMQ | None = None
     traces: TraceSettings = field(default_factory=TraceSettings)
+    fifo: bool = False
+    """Of RocketMQ: whether topic and group are those that keep an order."""
 
     @property
     def partition(self) -> TopicPartition:
@@ -105,8 +118,9 @@ class Ring:
             await asyncio.to_thread(self.pulsar.admin.create_topic, name, self.partitions)
         if self.rocketmq is not None:
             admin = self.rocketmq.admin
-            await asyncio.to_thread(admin.topic, self.topic, self.partitions)
-            await asyncio.to_thread(admin.group, self.topic)
+            kind = "FIFO" if self.fifo else "NORMAL"
+            await asyncio.to_thread(admin.topic, self.topic, self.partitions, kind)
+            await asyncio.to_thread(lambda: admin.group(self.topic, orderly=self.fifo))
 
     async def start(
         self, peers: PeerSettings | None = None, name: str = "", **more: object
@@ -200,6 +214,24 @@ class Ring:
             return self.shared()
 
         await wait_until_async(so, "the partitions to be shared", timeout_s=60)
+
+
+@asynccontextmanager
+async def ring_of(
+    request: pytest.FixtureRequest, *, make: bool = True, **more: Any
+) -> AsyncIterator[Ring]:
+    """A ring on the broker that is the fixture's parameter, or on a local queue, for a fixture.
+    The run's servers; a topic, unless the test makes it.
+    """
+    broker = getattr(request, "param", "local")
+    servers = {} if broker == "local" else {broker: request.getfixturevalue(broker)}
+    store: RedisServer = request.getfixturevalue("valkey")
+    folder: Path = request.getfixturevalue("tmp_path")
+    async with AsyncExitStack() as stack:
+        ring = Ring(stack, folder, store.url, **servers, **more)
+        if make:
+            await ring.make_topic()
+        yield ring
 
 
 @dataclass

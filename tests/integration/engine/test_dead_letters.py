@@ -31,12 +31,15 @@ from ackd.errors import (
     UnknownOperationError,
 )
 from ackd.ports import Headers
+from tests.integration.engine.linked import WITH_PARTITIONS
 from tests.integration.engine.test_send_back import NAME, Place, Sidecar
 from tests.integration.engine.test_send_back import place as place  # noqa: PLC0414  the fixture
 from tests.support.wait import wait_until_async
 
 REDRIVE = DeadRequest(Kind.REDRIVE)
 PURGE = DeadRequest(Kind.PURGE, confirm=NAME)
+EVERY_BROKER = pytest.mark.parametrize("place", WITH_PARTITIONS, indirect=True)
+"""Whose dead letters can be read."""
 
 
 async def dead_letter(sidecar: Sidecar, count: int, *, headers: Headers = ()) -> list[Delivery]:
@@ -157,6 +160,7 @@ async def test_some_by_id_or_filter_and_a_dry_run_changes_nothing(place: Place) 
     assert await sidecar.receive(wait_ms=500) == []
 
 
+@EVERY_BROKER
 async def test_a_purge_wants_the_name_and_forgets_for_good(place: Place) -> None:
     sidecar = await place.start()
     await dead_letter(sidecar, 6)
@@ -172,6 +176,7 @@ async def test_a_purge_wants_the_name_and_forgets_for_good(place: Place) -> None
     assert sidecar.count("dead_letters", "purged") == 6
 
 
+@EVERY_BROKER
 async def test_to_the_origin_topic(place: Place) -> None:
     sidecar = await place.start(retry_topic=False)
     await dead_letter(sidecar, 3)

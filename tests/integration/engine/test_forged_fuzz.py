@@ -21,7 +21,7 @@ from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_headers
 from ackd.engine.retry.copier import DEAD
 from ackd.engine.runtime import Runtime
 from ackd.ports import Failure, Headers, NotStored, Outgoing, Stored
-from tests.integration.engine.linked import Ring
+from tests.integration.engine.linked import KAFKA, PULSAR, ROCKETMQ, ring_of
 from tests.integration.engine.shop import NAME, Shop
 from tests.integration.rocketmq.shop import Shop as RocketMQShop
 from tests.support.forged import by_seed, one_by_one
@@ -176,30 +176,21 @@ class Bench:
         assert all(reason.ok for reason in self.runtime.readiness())
 
 
-@pytest.fixture(
-    params=[
-        "embedded",
-        pytest.param("kafka", marks=pytest.mark.kafka),
-        pytest.param("pulsar", marks=[pytest.mark.pulsar, pytest.mark.slow]),
-        pytest.param("rocketmq", marks=[pytest.mark.rocketmq, pytest.mark.slow]),
-    ]
-)
+@pytest.fixture(params=["embedded", KAFKA, PULSAR, ROCKETMQ])
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
     async with AsyncExitStack() as stack:
         if request.param == "embedded":
             worker = await Shop(stack, tmp_path, "embedded").start("one", **STUCK)
             yield Bench(worker.runtime, worker.shop.topic)
             return
-        server = request.getfixturevalue(request.param)
-        valkey = request.getfixturevalue("valkey")
         if request.param == "rocketmq":
-            shop = RocketMQShop(stack, tmp_path, server, valkey)
+            servers = [request.getfixturevalue(name) for name in ("rocketmq", "valkey")]
+            shop = RocketMQShop(stack, tmp_path, *servers)
             await shop.open(1)
             runtime = (await shop.start(start="earliest", **STUCK)).runtime
             yield Bench(runtime, shop.topic)
             return
-        ring = Ring(stack, tmp_path, valkey.url, **{request.param: server})
-        await ring.make_topic()
+        ring = await stack.enter_async_context(ring_of(request))
         runtime = (await ring.start(PeerSettings(on=False), **STUCK)).runtime
         yield Bench(runtime, ring.topic)
 

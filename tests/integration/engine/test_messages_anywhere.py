@@ -5,33 +5,25 @@ the only partition: through the whole life of a message.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
 from ackd.api.dead_letters import DeadRequest, Kind, OperationView
 from ackd.api.messages import STATES, Delivery, MessageView, SettleVerb
 from ackd.errors import BadParameterError, UnknownMessageError
-from tests.integration.engine.linked import NAME, Linked, Ring
-from tests.support.redis import RedisServer
+from tests.integration.engine.linked import NAME, TWO, Linked, Ring, ring_of
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 HOUR_MS = 3_600_000
-BROKERS = ["local", pytest.param("kafka", marks=pytest.mark.kafka)]
 ALL = frozenset(STATES)
 
 
-@pytest.fixture(params=BROKERS)
-async def ring(
-    request: pytest.FixtureRequest, valkey: RedisServer, tmp_path: Path
-) -> AsyncIterator[Ring]:
-    servers = {name: request.getfixturevalue(name) for name in [request.param] if name != "local"}
-    async with AsyncExitStack() as stack:
-        ring = Ring(stack, tmp_path, valkey.url, **servers)
-        await ring.make_topic()
-        yield ring
+@pytest.fixture(params=TWO)
+async def ring(request: pytest.FixtureRequest) -> AsyncIterator[Ring]:
+    """A topic of one partition."""
+    async with ring_of(request) as made:
+        yield made
 
 
 async def seen(ring: Ring, offset: int) -> MessageView:

@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
 from ackd.api.messages import Delivery, HeldKey, ReceiveRequest, SettleVerb
 from ackd.ports import Outgoing, Stored
-from tests.integration.engine.test_send_back import NAME, Place, Sidecar
+from tests.integration.engine.linked import WITH_PARTITIONS
+from tests.integration.engine.test_send_back import NAME, Place, Sidecar, place_of
 from tests.support.wait import wait_until_async
 
 RETRY_MS = (300,)
 
 
-ON_PULSAR = pytest.param("pulsar", marks=[pytest.mark.pulsar, pytest.mark.slow])
-
-
-@pytest.fixture(params=["local", pytest.param("kafka", marks=pytest.mark.kafka), ON_PULSAR])
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+@pytest.fixture(params=WITH_PARTITIONS)
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
     """A place to run in."""
-    kafka = request.getfixturevalue("kafka") if request.param == "kafka" else None
-    pulsar = request.getfixturevalue("pulsar") if request.param == "pulsar" else None
-    async with AsyncExitStack() as stack:
-        made = Place(stack, tmp_path, kafka, pulsar=pulsar)
-        if pulsar is not None:
-            # Not partitioned, as most topics are.
-            await asyncio.to_thread(pulsar.admin.create_topic, f"public/default/{made.topic}")
-        if kafka is not None:
-            await asyncio.to_thread(kafka.create_topic, made.topic, partitions=1, config={})
+    async with place_of(request) as made:
         yield made
 
 

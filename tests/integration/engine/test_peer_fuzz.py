@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
-from pathlib import Path
 from struct import pack
 from typing import Any
 
@@ -35,8 +33,7 @@ from ackd.peer.link import LONG, PART
 from ackd.peer.network import TcpPeers
 from ackd.peer.peer_limits import FRAME_BYTES_MAX
 from ackd.peer.this_machine import ON
-from tests.integration.engine.linked import NAME, Linked, Ring
-from tests.support.redis import RedisServer
+from tests.integration.engine.linked import NAME, Linked, Ring, ring_of
 from tests.unit.peer.stranger import Stranger, stranger
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
@@ -115,10 +112,10 @@ class Open(TcpPeers):
 
 
 @pytest.fixture
-async def ring(valkey: RedisServer, tmp_path: Path) -> AsyncIterator[Ring]:
+async def ring(request: pytest.FixtureRequest) -> AsyncIterator[Ring]:
     """A local queue."""
-    async with AsyncExitStack() as stack:
-        yield Ring(stack, tmp_path, valkey.url)
+    async with ring_of(request) as made:
+        yield made
 
 
 async def closed(who: Stranger) -> bool:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from ackd.api.messages import Delivery, SettleVerb
+from ackd.api.messages import Delivery, Received, SettleVerb
 from ackd.config.peers import PeerSettings
-from tests.integration.engine.linked import NAME, Linked, Ring, begin, numbers
-from tests.support.redis import RedisServer
+from tests.integration.engine.linked import NAME, TWO, Linked, Ring, begin, numbers, ring_of
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
@@ -22,21 +20,16 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-async def ring(valkey: RedisServer, tmp_path: Path) -> AsyncIterator[Ring]:
+async def ring(request: pytest.FixtureRequest) -> AsyncIterator[Ring]:
     """A local queue."""
-    async with AsyncExitStack() as stack:
-        yield Ring(stack, tmp_path, valkey.url)
+    async with ring_of(request) as made:
+        yield made
 
 
-@pytest.fixture(params=["local", pytest.param("kafka", marks=pytest.mark.kafka)])
-async def any_ring(
-    request: pytest.FixtureRequest, valkey: RedisServer, tmp_path: Path
-) -> AsyncIterator[Ring]:
+@pytest.fixture(params=TWO)
+async def any_ring(request: pytest.FixtureRequest) -> AsyncIterator[Ring]:
     """A local queue, and Kafka."""
-    kafka = request.getfixturevalue("kafka") if request.param == "kafka" else None
-    async with AsyncExitStack() as stack:
-        made = Ring(stack, tmp_path, valkey.url, kafka)
-        await made.make_topic()
+    async with ring_of(request) as made:
         yield made
 
 
@@ -221,49 +214,6 @@ async def test_i6_keys_stay_in_order_with_workers_at_both(any_ring: Ring) -> Non
     assert len(served) == 2, served
 
 
-async def test_notes_reach_the_next_attempt_through_a_link(ring: Ring) -> None:
-    owner, [other] = await ring.started(2)
-    await owner.publish(1)
-    mine = await owner.one()
-    assert await owner.settle([mine], SettleVerb.EXTEND, lease_ms=60_000, note="half") == [
-        "extended"
-    ]
-    assert await owner.settle([mine], SettleVerb.RETRY, delay_ms=0) == ["retrying"]
-    theirs = await other.one()
-    assert (theirs.attempt, theirs.note) == (2, "half")
-    assert await other.settle([theirs], SettleVerb.EXTEND, lease_ms=60_000, note="most") == [
-        "extended"
-    ]
-    assert await other.settle([theirs], SettleVerb.RETRY, delay_ms=0) == ["retrying"]
-    third = await other.one()
-    assert (third.attempt, third.note) == (3, "most")
-
-
-async def test_r21_a_repeat_where_the_partition_is_not_gets_the_same_leases(ring: Ring) -> None:
-    """The sidecar that answered still has the messages, which another one granted."""
-    _, [other] = await ring.started(2)
-    await other.publish(3)
-    first = await other.receive(3, attempt_id="a")
-    again = await other.receive(3, attempt_id="a")
-    assert again.replayed
-    assert [each.lease for each in again.messages] == [each.lease for each in first.messages]
-    assert numbers(again.messages) == numbers(first.messages)
-    settled = await other.settle(again.messages, SettleVerb.ACK)
-    assert settled == ["acked"] * len(first.messages)
-
-
-async def test_a_repeat_of_a_receive_may_come_to_another_sidecar(ring: Ring) -> None:
-    """To the owner, or to one that has to ask it (R21)."""
-    owner, [other] = await ring.started(2)
-    await owner.publish(3)
-    for asked, again in ((owner, other), (other, owner)):
-        first = await asked.receive(1, attempt_id=asked.name)
-        repeated = await again.receive(1, attempt_id=asked.name)
-        assert repeated.replayed
-        assert [each.lease for each in repeated.messages] == [each.lease for each in first.messages]
-        assert numbers(repeated.messages) == numbers(first.messages)
-
-
 async def test_r21_a_repeat_of_a_receive_gets_a_lease_whose_message_has_moved(
     any_ring: Ring,
 ) -> None:
@@ -342,3 +292,63 @@ async def test_sidecars_that_cannot_reach_each_other_go_on_as_without_links(ring
 
     assert owner.name in await wait_until_async(told, "readiness to name it")
     assert (await waiting).messages == []
+
+
+def of_peers(linked: Linked) -> str:
+    """What readiness says of the links, which never makes it unready."""
+    assert all(reason.ok for reason in linked.runtime.readiness())
+    return "".join(each.detail for each in linked.runtime.readiness() if each.name == "peers")
+
+
+async def left_out(owner: Linked, others: list[Linked]) -> Linked:
+    """The only one that says that the owner has no room; receives of all others wait there."""
+    found: list[Linked] = []
+
+    async def told() -> bool:
+        words = (owner.name, "it has all the connections")
+        found[:] = [each for each in others if all(word in of_peers(each) for word in words)]
+        return len(found) == 1 and owner.waiting() == len(others) - 1
+
+    await wait_until_async(told, "one to be left out")
+    return found[0]
+
+
+async def test_an_owner_serves_three_quarters_of_its_links_and_one_left_out_is_told(
+    ring: Ring,
+) -> None:
+    """Of 4: three others have links, the next one says so in readiness. It gets messages once room
+    is free again, or from the next owner.
+    """
+    few = PeerSettings(on=True, connections_max=4)
+    owner, others = await ring.started(5, peers=few)
+
+    def wait(linked: Linked) -> asyncio.Task[Received]:
+        return begin(linked.receive(1, wait_ms=120_000))
+
+    waiting = {each.name: wait(each) for each in others}
+    out = await left_out(owner, others)
+    linked = owner.runtime.metrics.registry.get_sample_value("ackd_peers_connected")
+    assert linked == 3
+    await owner.publish(3)
+    served = [each for each in others if each is not out]
+    found = [message for each in served for message in (await waiting[each.name]).messages]
+    await owner.publish(1, first=3)
+    found.append(await owner.one())
+    assert sorted(numbers(found)) == [0, 1, 2, 3]
+    assert not waiting[out.name].done()
+
+    gone = served.pop()
+    await gone.runtime.stop()
+    ring.members.remove(gone)
+    await waits_at(owner)
+    assert of_peers(out) == ""
+    await owner.publish(1, first=4)
+    assert numbers((await waiting[out.name]).messages) == [4]
+
+    late = await ring.start(few)
+    waiting = {late.name: wait(late)}
+    assert await left_out(owner, [late]) is late
+    await owner.runtime.stop()
+    ring.members.remove(owner)
+    await late.publish(1, first=5)
+    assert numbers((await waiting[late.name]).messages) == [5]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -15,8 +13,7 @@ from ackd.config.units import MIB
 from ackd.engine.cluster import members
 from ackd.peer.link import TcpLink
 from ackd.peer.peer_limits import PeerLimits
-from tests.integration.engine.linked import Linked, Ring, begin, numbers
-from tests.support.redis import RedisServer
+from tests.integration.engine.linked import Linked, Ring, begin, numbers, ring_of
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
@@ -24,14 +21,14 @@ pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 
 @pytest.fixture
 async def ring(
-    valkey: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Ring]:
     """A local queue. Links live on while a test does not read from them, and an owner keeps its
     partition while this process, which is both sidecars, copies a hundred MiB.
     """
     monkeypatch.setattr(members, "SILENT_MS", 120_000)
-    async with AsyncExitStack() as stack:
-        yield Ring(stack, tmp_path, valkey.url, limits=PeerLimits(quiet_s=120), session_ms=60_000)
+    async with ring_of(request, limits=PeerLimits(quiet_s=120), session_ms=60_000) as made:
+        yield made
 
 
 async def waits_at(owner: Linked, count: int) -> None:

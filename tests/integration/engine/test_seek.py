@@ -9,18 +9,22 @@ import pytest
 from ackd.api.dead_letters import OperationView
 from ackd.api.messages import Delivery, SettleVerb
 from ackd.api.progress import Position, SeekPlan, SeekRequest, SeekTo
+from ackd.engine.runtime import Runtime
 from ackd.errors import (
     BadParameterError,
     NothingToUndoError,
     NotPausedError,
     OperationRunningError,
 )
+from tests.integration.engine.linked import WITH_PARTITIONS
 from tests.integration.engine.test_send_back import NAME, Place, Sidecar
 from tests.integration.engine.test_send_back import place as place  # noqa: PLC0414  the fixture
 from tests.support.wait import wait_until_async
 
 ONE_BROKER = pytest.mark.parametrize("place", ["local"], indirect=True)
 """For what does not depend on the broker."""
+EVERY_BROKER = pytest.mark.parametrize("place", WITH_PARTITIONS, indirect=True)
+"""That has positions."""
 EARLIEST = SeekRequest(SeekTo.EARLIEST)
 LATEST = SeekRequest(SeekTo.LATEST)
 UNDO = SeekRequest(SeekTo.BEFORE_RESET)
@@ -28,35 +32,35 @@ SLOW_MS = 60_000
 """Nothing is sent back."""
 
 
-async def pause(sidecar: Sidecar) -> None:
+async def pause(runtime: Runtime) -> None:
     """For the group."""
-    await sidecar.runtime.pause(NAME, "group", "test", None)
+    await runtime.pause(NAME, "group", "test", None)
 
 
-async def resume(sidecar: Sidecar) -> None:
+async def resume(runtime: Runtime) -> None:
     """For the group."""
-    await sidecar.runtime.resume(NAME, "group")
+    await runtime.resume(NAME, "group")
 
 
-async def ended(sidecar: Sidecar, operation: SeekPlan | OperationView) -> OperationView:
+async def ended(runtime: Runtime, operation: SeekPlan | OperationView) -> OperationView:
     """Wait for its end."""
     assert isinstance(operation, OperationView)
     seen = [operation]
 
     async def over() -> bool:
-        seen.append(await sidecar.runtime.dead.operation(operation.id))
+        seen.append(await runtime.dead.operation(operation.id))
         return seen[-1].state not in ("running", "cancelling")
 
     await wait_until_async(over, "the operation to end", timeout_s=60)
     return seen[-1]
 
 
-async def seek(sidecar: Sidecar, request: SeekRequest) -> OperationView:
+async def seek(runtime: Runtime, request: SeekRequest) -> OperationView:
     """To its end, and on."""
-    await pause(sidecar)
-    view = await ended(sidecar, await sidecar.runtime.progress.seek(NAME, request))
+    await pause(runtime)
+    view = await ended(runtime, await runtime.progress.seek(NAME, request))
     assert view.state == "done", view
-    await resume(sidecar)
+    await resume(runtime)
     return view
 
 
@@ -86,6 +90,7 @@ def at(sidecar: Sidecar, offset: int, *finished: tuple[int, int]) -> tuple[Posit
     return (Position(sidecar.place.topic, 0, offset, finished),)
 
 
+@EVERY_BROKER
 async def test_back_and_ahead_and_undone(place: Place) -> None:
     sidecar = await place.start(stuck_after_ms=SLOW_MS)
     with pytest.raises(NothingToUndoError):
@@ -105,7 +110,7 @@ async def test_back_and_ahead_and_undone(place: Place) -> None:
     assert await plan(sidecar, LATEST) == (10, 20, 0, 8, 0)
     back = SeekRequest(SeekTo.POSITIONS, positions=at(sidecar, 5, (6, 8), (12, 13)))
     assert await plan(sidecar, back) == (10, 5, 4, 0, 1)  # 5, 8, 9 and 13
-    view = await seek(sidecar, back)
+    view = await seek(sidecar.runtime, back)
     assert (view.kind, view.to, view.total, view.moved) == ("seek", "positions", 1, 1)
     # The lease lives on, and it is the one holder (I3).
     again = await sidecar.collect(11)
@@ -117,10 +122,10 @@ async def test_back_and_ahead_and_undone(place: Place) -> None:
     await sidecar.settle(again, SettleVerb.ACK)
     await sidecar.until_watermark(20)
     # As it was before: 10 is where it stood, with 12 and 13 done above it.
-    await seek(sidecar, UNDO)
+    await seek(sidecar.runtime, UNDO)
     again = await sidecar.collect(8)
     assert offsets(again) == [10, 11, 14, 15, 16, 17, 18, 19]
-    await seek(sidecar, LATEST)
+    await seek(sidecar.runtime, LATEST)
     await sidecar.until_watermark(20)
     assert await sidecar.settle(again, SettleVerb.EXTEND) == ["lost"] * 8
     await sidecar.publish(1)
@@ -128,6 +133,7 @@ async def test_back_and_ahead_and_undone(place: Place) -> None:
     assert offsets([new]) == [20]
 
 
+@EVERY_BROKER
 async def test_to_a_time(place: Place) -> None:
     sidecar = await place.start(stuck_after_ms=SLOW_MS)
     await sidecar.publish(5)
@@ -138,7 +144,7 @@ async def test_to_a_time(place: Place) -> None:
     await sidecar.settle(messages, SettleVerb.ACK)
     await sidecar.until_watermark(8)
     time_ms = messages[0].record.timestamp_ms
-    await seek(sidecar, SeekRequest(SeekTo.TIME, time_ms))
+    await seek(sidecar.runtime, SeekRequest(SeekTo.TIME, time_ms))
     assert offsets(await sidecar.collect(3)) == [5, 6, 7]
 
 
@@ -156,7 +162,7 @@ async def test_r8_copies_of_what_comes_again_are_over(place: Place) -> None:
     assert await sidecar.settle([copies[2]], SettleVerb.ACK) == ["acked"]
     assert await sidecar.settle([copies[1]], SettleVerb.EXTEND, lease_ms=60_000) == ["extended"]
     assert await sidecar.settle([copies[0]], SettleVerb.RETRY, delay_ms=1_000) == ["retrying"]
-    await seek(sidecar, EARLIEST)
+    await seek(sidecar.runtime, EARLIEST)
     again = await sidecar.collect(3)
     assert offsets(again) == [0, 2, 5]
     assert {each.attempt for each in again} == {1}
@@ -185,7 +191,7 @@ async def test_two_sidecars_one_of_which_owns_it(place: Place) -> None:
     found += await owner.collect(10 - len(found)) if len(found) < 10 else []
     await owner.settle(found, SettleVerb.ACK)
     # The one that does not own it is asked.
-    await seek(other, EARLIEST)
+    await seek(other.runtime, EARLIEST)
     again: list[Delivery] = []
     while len(again) < 10:
         some = await asyncio.gather(one.receive(wait_ms=500), two.receive(wait_ms=500))
@@ -200,7 +206,7 @@ async def test_one_at_a_time_and_cancelled_before_it_moves(place: Place) -> None
     await sidecar.publish(3)
     await sidecar.settle(await sidecar.collect(3), SettleVerb.ACK)
     await sidecar.until_watermark(3)
-    await pause(sidecar)
+    await pause(sidecar.runtime)
     wrong = SeekRequest(SeekTo.POSITIONS, positions=(Position("other", 0, 1),))
     with pytest.raises(BadParameterError):
         await sidecar.runtime.progress.seek(NAME, wrong)
@@ -209,15 +215,15 @@ async def test_one_at_a_time_and_cancelled_before_it_moves(place: Place) -> None
         await sidecar.runtime.progress.seek(NAME, LATEST)
     assert isinstance(began, OperationView)
     await sidecar.runtime.dead.cancel(began.id)
-    view = await ended(sidecar, began)
+    view = await ended(sidecar.runtime, began)
     assert (view.state, view.moved) == ("cancelled", 0)
-    await resume(sidecar)
+    await resume(sidecar.runtime)
     assert await sidecar.receive(wait_ms=1_000) == []
     await sidecar.until_watermark(3)
     assert await sidecar.watermark() == 3
 
 
-@ONE_BROKER
+@EVERY_BROKER
 async def test_progress_goes_out_and_in_and_only_increases(place: Place) -> None:
     sidecar = await place.start(stuck_after_ms=SLOW_MS)
     await sidecar.publish(12)
@@ -234,19 +240,19 @@ async def test_progress_goes_out_and_in_and_only_increases(place: Place) -> None
     positions = (Position(found.topic, 0, 3, tuple(found.finished), found.topic_id),)
     increase = SeekRequest(SeekTo.POSITIONS, None, positions, increase_only=True, imported=True)
     assert (await plan(sidecar, increase))[:3] == (8, 8, 0)
-    view = await seek(sidecar, increase)
+    view = await seek(sidecar.runtime, increase)
     assert view.kind == "import"
     await sidecar.until_watermark(0)
     assert await sidecar.watermark() == 8
     ahead = at(sidecar, 10)
-    await seek(sidecar, SeekRequest(SeekTo.POSITIONS, None, ahead, increase_only=True))
+    await seek(sidecar.runtime, SeekRequest(SeekTo.POSITIONS, None, ahead, increase_only=True))
     # 11 is under lease and stays; 9 was done, 8 is passed over.
     (ten,) = await sidecar.collect(1)
     assert offsets([ten]) == [10]
     assert await sidecar.settle([ten, messages[11]], SettleVerb.ACK) == ["acked", "acked"]
     await sidecar.until_watermark(12)
     # To overwrite is to go back, too.
-    await seek(sidecar, SeekRequest(SeekTo.POSITIONS, None, positions, imported=True))
+    await seek(sidecar.runtime, SeekRequest(SeekTo.POSITIONS, None, positions, imported=True))
     assert offsets(await sidecar.collect(6)) == [3, 4, 7, 8, 10, 11]
     other = (Position(found.topic, 0, 3, (), "00" * 16),)
     with pytest.raises(BadParameterError):

@@ -7,7 +7,7 @@ import itertools
 import os
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from ackd_adapters.local import adapter as local_adapter
 from ackd_adapters.local.config import LocalOptions
 from ackd_adapters.pulsar import PulsarOptions
 from ackd_adapters.pulsar import adapter as pulsar_adapter
+from tests.integration.engine.linked import TWO
 from tests.support.kafka import Kafka
 from tests.support.pulsar import Pulsar
 from tests.support.wait import wait_until_async
@@ -50,23 +51,32 @@ class Place:
 
     stack: AsyncExitStack
     tmp: Path
-    kafka: Kafka | None
+    kafka: Kafka | None = None
+    pulsar: Pulsar | None = None
     topic: str = field(default_factory=lambda: f"send-back-{next(_numbers)}-{time.time_ns()}")
     data: Data = field(default_factory=Data)
-    pulsar: Pulsar | None = None
 
     def open(self) -> Broker:
         """A connection."""
+        if self.kafka is not None:
+            options = KafkaOptions(bootstrap_servers=self.kafka.bootstrap, topics_refresh_ms=500)
+            return kafka_adapter.open("b", options)
         if self.pulsar is not None:
             # Offsets without gaps, as on the other brokers.
             pulsar = PulsarOptions(
                 service_url=self.pulsar.url, admin_url=self.pulsar.web_url, batch_messages_max=1
             )
             return pulsar_adapter.open("b", pulsar)
-        if self.kafka is None:
-            return local_adapter.open("b", LocalOptions(path=self.tmp / "queue", partitions=1))
-        options = KafkaOptions(bootstrap_servers=self.kafka.bootstrap, topics_refresh_ms=500)
-        return kafka_adapter.open("b", options)
+        return local_adapter.open("b", LocalOptions(path=self.tmp / "queue", partitions=1))
+
+    async def make_topic(self) -> None:
+        """Where no broker makes it by itself."""
+        if self.kafka is not None:
+            await asyncio.to_thread(self.kafka.create_topic, self.topic, partitions=1, config={})
+        if self.pulsar is not None:
+            # Not partitioned, as most topics are.
+            name = f"public/default/{self.topic}"
+            await asyncio.to_thread(self.pulsar.admin.create_topic, name)
 
     async def start(self, name: str = "one", *, ready: bool = True, **more: object) -> Sidecar:
         """A sidecar, ready unless it will not be."""
@@ -168,14 +178,21 @@ class Sidecar:
         await wait_until_async(there, f"{most} of {family} {labels}", timeout_s=60)
 
 
-@pytest.fixture(params=["local", pytest.param("kafka", marks=pytest.mark.kafka)])
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    """A place to run in."""
-    kafka = request.getfixturevalue("kafka") if request.param == "kafka" else None
+@asynccontextmanager
+async def place_of(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+    """One on the broker that is the fixture's parameter."""
+    servers = {name: request.getfixturevalue(name) for name in [request.param] if name != "local"}
+    folder: Path = request.getfixturevalue("tmp_path")
     async with AsyncExitStack() as stack:
-        made = Place(stack, tmp_path, kafka)
-        if kafka is not None:
-            await asyncio.to_thread(kafka.create_topic, made.topic, partitions=1, config={})
+        made = Place(stack, folder, **servers)
+        await made.make_topic()
+        yield made
+
+
+@pytest.fixture(params=TWO)
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+    """A place to run in."""
+    async with place_of(request) as made:
         yield made
 
 

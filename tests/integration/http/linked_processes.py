@@ -1,4 +1,4 @@
-"""Two `ackd serve` processes with links between them: one Valkey, one queue, one partition."""
+"""Two `ackd serve` processes with links between them: one Valkey, one topic, one partition."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from typing import Any
 
 from ackd_torture.ports import free_port, give_back
 from tests.integration.http.conftest import Sidecar, call
-from tests.support.kafka import Kafka
+from tests.support.part_of import Server, lines_of, part_of
 from tests.support.paths import remove_run_dir, run_dir
 from tests.support.proc import Process
+from tests.support.rocketmq import RocketMQ
 from tests.support.wait import wait_until
 
 Json = dict[str, Any]
@@ -39,12 +40,13 @@ prefix = "{prefix}"
 [subscriptions.orders]
 topics = ["{topic}"]
 group = "{topic}"
-start = "earliest"
+{start}
 {more}
 """
 BASE = "/v1/subscriptions/orders"
+EARLIEST = 'start = "earliest"'
 BOTH_TOPICS = 1 + 4
-"""Partitions of the topic and of its retry topic."""
+"""Partitions of the topic and of its retry topic, where there is one."""
 
 
 def process(folder: Path, name: str, **named: str) -> Sidecar:
@@ -69,24 +71,23 @@ class LinkedPair:
 
 @contextmanager
 def linked_pair(
-    store_url: str, kafka: Kafka | None = None, more: tuple[str, str] = ("", "")
+    store_url: str, server: Server = None, more: tuple[str, str] = ("", "")
 ) -> Iterator[LinkedPair]:
-    """Two running ones on a local queue, or on Kafka. `more`: lines for the end of the files of
+    """Two running ones on a local queue, or on a broker. `more`: lines for the end of the files of
     `one` and `two`.
     """
     folder = run_dir("linked")
-    topic = "orders"
-    broker = f'adapter = "local"\noptions = {{ path = "{folder}/queue", partitions = 1 }}'
-    if kafka is not None:
-        topic = kafka.create_topic(f"orders-{folder.name}", partitions=1)
-        servers = f'bootstrap_servers = "{kafka.bootstrap}"'
-        broker = f'adapter = "kafka"\noptions = {{ {servers} }}'
-    named = {"url": store_url, "broker": broker, "topic": topic}
+    topic = "orders" if server is None else f"orders-{folder.name}"
+    part = part_of(server, folder, topic)
+    part.create_topic(topic, 1)
+    # RocketMQ decides by itself where a group starts, and has no retry topic.
+    start, partitions = ("", 1) if isinstance(server, RocketMQ) else (EARLIEST, BOTH_TOPICS)
+    named = {"url": store_url, "broker": lines_of(part), "topic": topic, "start": start}
     one = process(folder, "one", more=more[0], **named)
     two = process(folder, "two", more=more[1], **named)
     try:
         one.process.start()
-        if kafka is None:
+        if server is None:
             wait_until(
                 lambda: publish(one, "first", topic) == HTTPStatus.CREATED,
                 "the topic is there",
@@ -95,7 +96,7 @@ def linked_pair(
         two.start()
         wait_until(one.ready, "the first one is ready", ignoring=(OSError,))
         wait_until(
-            lambda: len(owners(two)) == BOTH_TOPICS and owners(two) == owners(one),
+            lambda: len(owners(two)) == partitions and owners(two) == owners(one),
             "both to know who owns what",
             ignoring=(OSError,),
         )

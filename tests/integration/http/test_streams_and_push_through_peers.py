@@ -1,6 +1,4 @@
-"""Streams and push beside a sidecar that owns no partition: two processes, on a local queue and on
-Kafka.
-"""
+"""Streams and push beside a sidecar that owns no partition: two processes, on every broker."""
 
 from __future__ import annotations
 
@@ -19,6 +17,7 @@ import pytest
 from aiohttp import web
 
 from ackd_torture.ports import free_port, give_back
+from tests.integration.engine.linked import ALL
 from tests.integration.http.conftest import Sidecar, call
 from tests.integration.http.linked_processes import (
     BASE,
@@ -30,12 +29,11 @@ from tests.integration.http.linked_processes import (
     receive,
 )
 from tests.integration.push.conftest import Application, Seen, ok
-from tests.support.kafka import Kafka
+from tests.support.part_of import Server
 from tests.support.redis import RedisServer
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(240)]
-BROKERS = ["local", pytest.param("kafka", marks=pytest.mark.kafka)]
 COUNT = 40
 PUSH = """
 retry_delays_ms = [100]
@@ -46,17 +44,18 @@ concurrency = 1
 """
 
 
-@pytest.fixture(params=BROKERS)
-def kafka_or_none(request: pytest.FixtureRequest) -> Kafka | None:
+@pytest.fixture(params=ALL)
+def server(request: pytest.FixtureRequest) -> Server:
     """None: a local queue."""
-    return request.getfixturevalue("kafka") if request.param == "kafka" else None
+    found: Server = None if request.param == "local" else request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture
-def pair(valkey: RedisServer, kafka_or_none: Kafka | None) -> Iterator[LinkedPair]:
+def pair(valkey: RedisServer, server: Server) -> Iterator[LinkedPair]:
     """Two processes and no messages."""
-    with linked_pair(valkey.url, kafka_or_none) as found:
-        if kafka_or_none is None:
+    with linked_pair(valkey.url, server) as found:
+        if server is None:
             drop(found.owner, "first")
         yield found
 
@@ -134,9 +133,7 @@ class Applications:
 
 
 @pytest.fixture
-async def applications(
-    valkey: RedisServer, kafka_or_none: Kafka | None
-) -> AsyncIterator[Applications]:
+async def applications(valkey: RedisServer, server: Server) -> AsyncIterator[Applications]:
     """They answer once a test lets them: until then 204 to nothing but the first message."""
     async with AsyncExitStack() as stack:
         made = []
@@ -148,7 +145,7 @@ async def applications(
             stack.push_async_callback(application.stop)
             made.append(application)
         one, two = (PUSH.format(port=each.port) for each in made)
-        running = linked_pair(valkey.url, kafka_or_none, (one, two))
+        running = linked_pair(valkey.url, server, (one, two))
         pair = await asyncio.to_thread(running.__enter__)
         stack.push_async_callback(asyncio.to_thread, running.__exit__, None, None, None)
         names = (made[0], made[1]) if pair.owner.process.log_path.stem == "one" else made[::-1]

@@ -24,8 +24,8 @@ HOLD_MS = 4_000
 
 @dataclass
 class Shop:
-    """What the sidecars of one test have in common: a topic, a group, a store. `cuts`: how often
-    the test makes the broker use offsets again.
+    """What the sidecars of one test have in common: a topic, a group, a store, and the name of
+    their subscription. `cuts`: how often the test makes the broker use offsets again.
     """
 
     stack: AsyncExitStack
@@ -34,6 +34,7 @@ class Shop:
     store: RedisServer
     topic: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:12]}")
     cuts: int = 0
+    subscription: str = NAME
     workers: "list[Worker]" = field(default_factory=list)
 
     async def open(self, queues: int = 4, kind: str = "NORMAL") -> None:
@@ -74,7 +75,7 @@ class Shop:
                 state_dir=self.folder / name,
                 store=StoreSettings(url=self.store.url, prefix=self.topic.strip("%")),
                 brokers={"b": BrokerSettings(adapter="rocketmq")},
-                subscriptions={NAME: subscription},
+                subscriptions={self.subscription: subscription},
             ),
             brokers={"b": adapter.open("b", options)},
         )
@@ -114,7 +115,7 @@ class Worker:
     async def receive(self, most: int = 100, wait_ms: int = 5_000, **more: int) -> list[Delivery]:
         """One receive."""
         request = ReceiveRequest(max=most, wait_ms=wait_ms, **more)  # type: ignore[arg-type]
-        return list((await self.runtime.receive(NAME, request)).messages)
+        return list((await self.runtime.receive(self.shop.subscription, request)).messages)
 
     async def collect(self, count: int, **more: int) -> list[Delivery]:
         """So many messages."""
@@ -136,7 +137,7 @@ class Worker:
         """Wait until the broker knows all that was settled: nothing is held there any more."""
 
         async def told() -> bool:
-            consumer = self.runtime._subscriptions[NAME].state.consumer
+            consumer = self.runtime._subscriptions[self.shop.subscription].state.consumer
             return not consumer._holds  # type: ignore[attr-defined]
 
         await wait_until_async(told, "the broker is told")
@@ -144,7 +145,7 @@ class Worker:
     def metric(self, name: str) -> float:
         """As a scrape shows it."""
         self.runtime.metrics.render("")
-        named = {"subscription": NAME}
+        named = {"subscription": self.shop.subscription}
         return self.runtime.metrics.registry.get_sample_value(name, named) or 0.0
 
 

@@ -1,6 +1,7 @@
 """The engine on a broker with acks of its own: leases, settles, retries, extensions."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -72,3 +73,19 @@ async def test_i3_of_two_sidecars_one_draws_and_the_other_follows(shop: Shop) ->
     assert await second.settle(SettleVerb.ACK, *again) == ["acked"] * 5
     assert await second.settle(SettleVerb.ACK, *found[15:]) == ["acked"] * 5
     assert await second.receive(wait_ms=HOLD_MS + 2_000) == []
+
+
+async def test_groups_of_their_own_each_get_everything(shop: Shop) -> None:
+    """What the configuration says to do instead of `mode = "broadcast"`, which it refuses here."""
+    await shop.open(2)
+    pair = []
+    for name in ("one", "two"):
+        group = f"{shop.topic}-{name}"
+        await asyncio.to_thread(shop.rocketmq.admin.group, group)
+        pair.append(await replace(shop, subscription=name).start(name, group=group))
+    await pair[0].stored(*(b"%d" % n for n in range(10)))
+    for each in pair:
+        found = await each.collect(10)
+        assert {message.record.value for message in found} == {b"%d" % n for n in range(10)}
+        assert await each.settle(SettleVerb.ACK, *found) == ["acked"] * 10
+        await each.broker_told()

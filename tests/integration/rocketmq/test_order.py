@@ -79,3 +79,20 @@ async def test_an_order_that_the_broker_does_not_give_is_told_in_readiness(shop:
     await asyncio.to_thread(lambda: admin.group(shop.topic, orderly=True))
     with pytest.raises(AssertionError, match="is no FIFO topic"):
         await shop.start("two", ordering="key", within_s=15)
+
+
+async def test_i6_a_queues_messages_come_one_after_the_other(shop: Shop) -> None:
+    """With `ordering = "partition"`: also those of different keys, and none before a retry."""
+    await shop.open(1, "FIFO")
+    one = await shop.start(ordering="partition")
+    await _publish(one)
+    for number in range(COUNT):
+        for key in KEYS:
+            [message] = await one.receive(10, wait_ms=30_000, lease_ms=60_000)
+            assert (message.record.key, message.record.value) == (key, b"%d" % number)
+            if number == RETRIED and key == KEYS[1]:
+                assert await one.settle(SettleVerb.RETRY, message, delay_ms=200) == ["retrying"]
+                assert await one.receive(10, wait_ms=0) == []
+                [message] = await one.receive(10, wait_ms=30_000)
+                assert (message.record.key, message.attempt) == (key, 2)
+            assert await one.settle(SettleVerb.ACK, message) == ["acked"]

@@ -9,7 +9,7 @@ from ackd.api.messages import SettleVerb
 from ackd.ports import Failure, NotStored, Outgoing, Stored
 from tests.integration.rocketmq.shop import Shop, insist
 from tests.support.rocketmq import RocketMQ
-from tests.support.rocketmq.bare import bare
+from tests.support.rocketmq.bare import bare, now_ms
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -85,3 +85,15 @@ async def test_i1_a_dead_message_lies_in_the_groups_dead_letter_topic(
 
         await wait_until_async(there, "the dead letter")
     assert await one.receive(wait_ms=500) == []
+
+
+async def test_a_delay_of_another_producer_is_kept(rocketmq: RocketMQ, shop: Shop) -> None:
+    async with bare(rocketmq, kind="DELAY") as it:
+        shop.topic = it.topic
+        await asyncio.to_thread(rocketmq.admin.group, shop.topic)
+        one = await shop.start()
+        due_ms = now_ms() + DELAY_MS
+        await it.send(b"late", due_ms=due_ms)
+        (found,) = await one.collect(1)
+        assert found.record.value == b"late"
+        assert now_ms() >= due_ms

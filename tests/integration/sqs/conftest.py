@@ -1,4 +1,4 @@
-"""A sidecar with the port for SQS clients, on a local queue and on Kafka, and boto3 for it."""
+"""A sidecar with the port for SQS clients, on each broker, and boto3 for it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -13,13 +14,15 @@ import pytest
 from botocore.config import Config
 
 from ackd_torture.ports import free_port, give_back
+from tests.integration.engine.linked import TWO
 from tests.integration.http.conftest import CONFIG, Sidecar, made_sidecar
-from tests.support.kafka import Kafka
+from tests.integration.http.linked_processes import EARLIEST
+from tests.support.part_of import Server, lines_of, part_of
+from tests.support.rocketmq import RocketMQ
 from tests.support.wait import wait_until
 
 KEYS = ("AKIAEXAMPLE", "a-secret-of-the-tests")
 ACCOUNT = "000000000000"
-BROKERS = ["local", pytest.param("kafka", marks=pytest.mark.kafka)]
 MORE = """
 [sqs]
 listen = "127.0.0.1:{port}"
@@ -32,25 +35,26 @@ listen = "127.0.0.1:{port}"
 broker = "b"
 topics = ["{stamp}-plain"]
 group = "{stamp}-plain"
-start = "earliest"
+{start}
 attempts_max = 3
 
 [subscriptions.lined]
 broker = "b"
 topics = ["{stamp}-lined"]
 group = "{stamp}-lined"
-start = "earliest"
+{start}
 ordering = "key"
 """
 
 
 @dataclass
 class SqsSidecar:
-    """A running one. `stamp`: what its topics' names begin with."""
+    """A running one. `stamp`: what its topics' names begin with. `broker`: as in `make`."""
 
     sidecar: Sidecar
     port: int
     stamp: str
+    broker: str = "local"
     keys: tuple[str, str] = ("any", "any")
     clients: list[Any] = field(default_factory=list)
 
@@ -96,7 +100,7 @@ MakeSidecar = Callable[..., SqsSidecar]
 
 @pytest.fixture
 def make(request: pytest.FixtureRequest) -> Iterator[MakeSidecar]:
-    """Start one; `broker`: `local` or `kafka`, `sqs`: more settings of the port."""
+    """Start one; `broker`: `local`, or a fixture, `sqs`: more settings of the port."""
     with ExitStack() as stack:
 
         def start(
@@ -107,26 +111,29 @@ def make(request: pytest.FixtureRequest) -> Iterator[MakeSidecar]:
             port, stamp = free_port(), f"s{time.time_ns()}"
             stack.callback(give_back, port)
             adapter = 'adapter = "local"'
-            if broker == "kafka":
-                kafka: Kafka = request.getfixturevalue("kafka")
+            if broker != "local":
+                server: Server = request.getfixturevalue(broker)
                 for name in ("plain", "lined"):
-                    kafka.create_topic(f"{stamp}-{name}", partitions=2)
-                adapter = (
-                    f'adapter = "kafka"\noptions = {{bootstrap_servers = "{kafka.bootstrap}"}}'
-                )
-            more = MORE.format(port=port, sqs=sqs, broker=adapter, stamp=stamp)
+                    topic = f"{stamp}-{name}"
+                    part = part_of(server, Path(), topic, fifo=name == "lined")
+                    part.create_topic(topic, 2)
+                    if isinstance(server, RocketMQ):  # which lets no client make one
+                        server.admin.topic(f"ackd-dead-{topic}")
+                    adapter = lines_of(part)
+            start = "" if broker == "rocketmq" else EARLIEST
+            more = MORE.format(port=port, sqs=sqs, broker=adapter, stamp=stamp, start=start)
             more = more.replace("{", "{{").replace("}", "}}")
             text = CONFIG.partition("[subscriptions.")[0]
             sidecar = stack.enter_context(made_sidecar(settings=f"{text}{more}"))
             sidecar.start()
-            made = SqsSidecar(sidecar, port, stamp, keys)
+            made = SqsSidecar(sidecar, port, stamp, broker, keys)
             stack.callback(lambda: [each.close() for each in made.clients])
             return made
 
         yield start
 
 
-@pytest.fixture(params=BROKERS)
+@pytest.fixture(params=TWO)
 def sqs(request: pytest.FixtureRequest, make: MakeSidecar) -> SqsSidecar:
     """One sidecar for each broker; its clients may change queues."""
     return make(request.param)

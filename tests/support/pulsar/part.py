@@ -7,7 +7,7 @@ from tests.support.pulsar.config import PulsarOptions
 class PulsarAt:
     """A Pulsar that a fixture owns, as `tests.chaos.world` wants it.
 
-    `batch`: the room for producer batches in offsets, see the adapter's options.
+    `batch`: the room for producer batches in offsets, see the adapter's options; 0 its default.
     """
 
     adapter = "pulsar"
@@ -22,7 +22,7 @@ class PulsarAt:
         return {
             "service_url": self.pulsar.url,
             "admin_url": self.pulsar.web_url,
-            "batch_messages_max": self.batch,
+            **({"batch_messages_max": self.batch} if self.batch else {}),
         }
 
     def create_topic(self, name: str, partitions: int) -> None:

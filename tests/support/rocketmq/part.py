@@ -10,16 +10,26 @@ RETRIES = 1_000_000
 
 
 class RocketMQAt:
-    """A RocketMQ that a fixture owns. `group` None: as `tests.chaos.world` calls it."""
+    """A RocketMQ that a fixture owns. `group` None: as `tests.chaos.world` calls it. `fifo`: topics
+    and group keep an order.
+    """
 
     adapter = "rocketmq"
     name = "rocketmq"
     positions = False
 
-    def __init__(self, rocketmq: RocketMQ, hold_ms: int = 4_000, group: str | None = None) -> None:
+    def __init__(
+        self,
+        rocketmq: RocketMQ,
+        hold_ms: int = 4_000,
+        group: str | None = None,
+        *,
+        fifo: bool = False,
+    ) -> None:
         self.rocketmq = rocketmq
         self.hold_ms = hold_ms
         self.group = group
+        self.fifo = fifo
 
     def options(self) -> dict[str, str | int]:
         """How to connect."""
@@ -32,8 +42,9 @@ class RocketMQAt:
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Make a topic, and the group that will read it."""
-        self.rocketmq.admin.topic(name, partitions)
-        self.rocketmq.admin.group(self.group or f"{name}-group", retries=RETRIES)
+        admin = self.rocketmq.admin
+        admin.topic(name, partitions, "FIFO" if self.fifo else "NORMAL")
+        admin.group(self.group or f"{name}-group", orderly=self.fifo, retries=RETRIES)
 
     def start(self) -> None:
         """Start it again after a kill; nothing when it runs."""

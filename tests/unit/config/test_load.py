@@ -254,7 +254,10 @@ def test_what_the_broker_cannot_do_is_a_mistake() -> None:
         'subscriptions.s.mode = "broadcast"',
     ]
     assert all("rocketmq " in each for each in named)
-    assert named[2].endswith("allowed: clustering")
+    assert named[2].endswith(
+        "rocketmq can't be read by everyone without being in the group; "
+        "instead give each sidecar a subscription with a `group` of its own; allowed: clustering"
+    )
     read(head + '[subscriptions.s]\ntopics = ["t"]\nfilter = "sql92: a > 1"')
     (line,) = mistakes('[subscriptions.s]\ntopics = ["t"]\nfilter = "paid"')
     assert line.endswith(

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import lanes as module
-from tests.support.lanes import UNKNOWN_S, keep, known, lanes
+from tests.support.lanes import ON_EVERY_BROKER, UNKNOWN_S, keep, known, lanes
+from tests.support.paths import REPO
 
 
 def test_the_longest_first_each_to_the_lane_that_has_the_least() -> None:
@@ -25,6 +26,9 @@ def test_a_file_nobody_measured_counts_something() -> None:
 def test_what_shares_a_server_stays_together() -> None:
     files = ["integration/pulsar/test_a.py", "contract/test_pulsar.py", "unit/test_b.py"]
     assert lanes(files, {}, 2) == [sorted(files[:2]), [files[2]]]
+    files = [f"integration/{name}.py" for name in (*ON_EVERY_BROKER, "engine/test_send_back")]
+    assert lanes(files, {}, 2) == [sorted(files[:-1]), [files[-1]]]
+    assert [each for each in files if not (REPO / "tests" / each).exists()] == []
 
 
 def test_no_lane_is_empty() -> None:
