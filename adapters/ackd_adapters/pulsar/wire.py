@@ -79,11 +79,11 @@ class Wire:
         except (OSError, ValueError) as error:
             raise BrokerError(f"{address}: {error}") from None
         method, secret = access.credentials()
-        said: Fields = {1: CLIENT, 3: secret.encode(), 4: PROTOCOL, 5: method.encode()}
+        fields: Fields = {1: CLIENT, 3: secret.encode(), 4: PROTOCOL, 5: method.encode()}
         if proxied_to:
-            said[6] = proxied_to.encode()
+            fields[6] = proxied_to.encode()
         try:
-            self.tell(CONNECT, said)
+            self.tell(CONNECT, fields)
             self._wait(CONNECTED, access.timeout_s)
         except BaseException:
             self.close()
@@ -115,10 +115,10 @@ class Wire:
             frame = self._frame(until, going)
             if frame is None:
                 return None
-            kind, command, behind = frame
+            kind, command, rest = frame
             if kind == MESSAGE:
                 place = decode(octets(command, 2))
-                batch, due_ms = _metadata(behind)
+                batch, due_ms = _metadata(rest)
                 return EntryHead(number(place, 1), number(place, 2), batch, due_ms)
             self._other(kind, command)
 
@@ -180,8 +180,8 @@ class Wire:
             return True
         return False
 
-    def _int(self, behind: int) -> int:
-        at = self._at + behind
+    def _int(self, past: int) -> int:
+        at = self._at + past
         return int.from_bytes(self._buffer[at : at + 4], "big")
 
 
@@ -253,12 +253,12 @@ def _connected(address: str, access: ClusterAccess) -> socket.socket:
         raise
 
 
-def _metadata(behind: memoryview) -> tuple[int, int]:
+def _metadata(rest: memoryview) -> tuple[int, int]:
     """(messages of the entry, when it is due). Raises BrokerError."""
-    at = 6 if bytes(behind[:2]) == _MAGIC else 0
-    size = int.from_bytes(behind[at : at + 4], "big")
+    at = 6 if bytes(rest[:2]) == _MAGIC else 0
+    size = int.from_bytes(rest[at : at + 4], "big")
     try:
-        found = decode(bytes(behind[at + 4 : at + 4 + size]))
+        found = decode(bytes(rest[at + 4 : at + 4 + size]))
     except (ValueError, IndexError) as error:
         raise BrokerError(f"the metadata of an entry can't be read: {error}") from None
     return number(found, _BATCH_MESSAGES, 1), number(found, _DELIVER_AT)

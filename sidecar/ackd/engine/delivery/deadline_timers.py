@@ -135,8 +135,8 @@ class DeadlineTimers:
             ledger = partition.ledger
             if ledger.dirty or not (ledger.entries or self._claims.waits_for(partition.key)):
                 continue
-            if now_ms - partition.heard_ms < JOURNAL_MS // 2:
-                next_ms = min(next_ms, partition.heard_ms + JOURNAL_MS)
+            if now_ms - partition.journal_read_ms < JOURNAL_MS // 2:
+                next_ms = min(next_ms, partition.journal_read_ms + JOURNAL_MS)
             else:
                 partition.tell()
         return next_ms

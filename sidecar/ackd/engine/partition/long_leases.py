@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 
 from ackd.core.ledger.entry import Entry, EntryStatus
 from ackd.core.record.operations import LookUp
-from ackd.core.record.protocol import ItemTexts
+from ackd.core.record.protocol import ItemTexts, RecordReply
 from ackd.engine.base.spill_file import Held
 
 AFTER_MS = 1_000
@@ -28,9 +28,10 @@ class LongLeases:
         self._begun: list[tuple[int, int, Sequence[int]]] = []
         self._count = 0
 
-    def begun(self, offsets: Sequence[int], lease_ms: int, now_ms: int) -> None:
-        """These were granted to one receive."""
-        if len(self._begun) < RECEIVES_MAX:
+    def begun(self, offsets: Sequence[int], reply: RecordReply, first: int, now_ms: int) -> None:
+        """These were granted to one receive, for the same time. `first`: the first one's result."""
+        if offsets and len(self._begun) < RECEIVES_MAX:
+            lease_ms = reply.results[first].when_ms - reply.now_ms
             self._count += 1  # so that no two compare their offsets
             heappush(self._begun, (now_ms + min(AFTER_MS, lease_ms // 2), self._count, offsets))
 

@@ -138,7 +138,7 @@ class Partition:
         self.repairing = False
         self.repair_until_ms = 0
         self.epoch = self.version = 0
-        self.heard_ms = 0
+        self.journal_read_ms = 0
         """When the store last answered a call, and so gave the journal."""
         self.committed = self.committed_version = self.end = -1
         self.data_lost = False
@@ -328,15 +328,15 @@ class Partition:
         copies = self.ledger.holds_copies
         topic, partition = self.tp
         made: list[Delivery] = []
+        self.long_leases.begun(offsets, reply, first, self._context.clock.monotonic_ms())
         results = reply.results[first : first + len(offsets)]
-        until_ms = 0
         for offset, result in zip(offsets, results, strict=True):
             if result.outcome is not Outcome.GRANTED:
                 continue
             entry = handed_to(offset, holder)
             if entry is None:
                 continue
-            body, attempt, until_ms = entry.body, result.attempt, result.when_ms
+            body, attempt = entry.body, result.attempt
             if not isinstance(body, Record):
                 continue
             lease = sign(offset, result.fence, rollback_epoch, attempt)
@@ -345,8 +345,6 @@ class Partition:
                 made.append(self.message(lease, body, *facts))
             else:
                 made.append(Delivery(lease, topic, partition, body, *facts))
-        lease_ms = until_ms - reply.now_ms
-        self.long_leases.begun(offsets, lease_ms, self._context.clock.monotonic_ms())
         return made
 
     def message(
@@ -391,7 +389,7 @@ class Partition:
         if reply.dropped:
             self._context.metrics.notes_dropped.at(self.key.subscription).inc(reply.dropped)
         now_ms, store_ms, ledger = self._context.clock.monotonic_ms(), reply.now_ms, self.ledger
-        self.heard_ms = now_ms
+        self.journal_read_ms = now_ms
         acked: list[int] = []
         for op, result in zip(call.ops, reply.results, strict=True):
             if op.verb is Verb.GRANT:

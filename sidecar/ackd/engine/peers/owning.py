@@ -232,7 +232,7 @@ class PeerOffers:
         Each is told once, here or by an answer with messages; it is told again only after an answer
         without, or with none left, or if it has watched anew.
         """
-        untold = [link for link, told in self._watchers.items() if not told]
+        untold = [link for link, knows in self._watchers.items() if not knows]
         if not untold:
             return
         ready = self._dispatcher.ready_count()

@@ -141,8 +141,8 @@ class PeerReceives:
         many messages are ready at each owner of partitions.
         """
         before, self._owners, self._addresses = self._owners, owners, addresses
-        for told in list(self._untold):
-            self._tell_taken(told)
+        for waiting in list(self._untold):
+            self._tell_taken(waiting)
         self._choice.seen(owners)
         for name in {asked.owner for asked in self._asked.values()} - addresses.keys():
             link = self._links.to(name)
