@@ -19,6 +19,7 @@ from ackd_torture.run import Course, Deployment, Script, Setup, deployed, tortur
 from ackd_torture.workload import WorkloadPlan
 from tests.chaos.world import Http
 from tests.support.paths import CACHE
+from tests.support.rocketmq.part import RocketMQClusterAt
 
 LEASE_MS = 3_000
 # Longer than a lease and the grace after an outage: what should not come would have come.
@@ -91,7 +92,9 @@ def parts_of(deployment: Deployment, *, hurt_broker: bool) -> list[Part]:
     """What may be broken."""
     parts: list[Part] = [*deployment.sidecars]
     parts += [each for each in (deployment.store, deployment.replica) if each is not None]
-    if hurt_broker and deployment.broker is not None:
+    if hurt_broker and isinstance(deployment.broker, RocketMQClusterAt):
+        parts += deployment.broker.parts()
+    elif hurt_broker and deployment.broker is not None:
         parts.append(deployment.broker)
     return parts
 

@@ -122,7 +122,7 @@ async def bare(
 
         async def known() -> bool:
             found[:] = await client.route(name)
-            return len(found) == queues
+            return len(found) == queues * len(broker.names_of_brokers)
 
         await wait_until_async(known, f"the route of {name}")
         yield Bare(rpc, client, session, name, found[0])

@@ -91,6 +91,11 @@ class RocketMQ(Started):
         return self._proxy
 
     @property
+    def names_of_brokers(self) -> set[str]:
+        """A replica has the name of its master."""
+        return {node.at.name for node in self.nodes}
+
+    @property
     def names(self) -> Process:
         """The name server."""
         assert self._names is not None, "not started"
@@ -205,7 +210,7 @@ class RocketMQ(Started):
                 (ACCESS_KEY, SECRET_KEY) if self.options.access_keys else (),
             )
         admin = self._admin
-        count = len({node.at.name for node in self.nodes})
+        count = len(self.names_of_brokers)
         wait_until(
             lambda: self._alive() and self._all_listen() and admin.brokers() == count,
             "registered brokers",

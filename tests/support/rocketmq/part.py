@@ -131,6 +131,10 @@ class RocketMQClusterAt(RocketMQAt):
     def start(self) -> None:
         """It runs already."""
 
+    def options(self) -> dict[str, str | int]:
+        """A proxy that has just begun takes longer for its first answers."""
+        return {**super().options(), "request_timeout_ms": 10_000}
+
     def parts(self) -> list[ProcessPart]:
         """All that may be broken."""
         it = self.rocketmq
