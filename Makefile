@@ -69,7 +69,9 @@ test: .venv/.dev ## every test, on real brokers and stores; ARGS="-k name" WITHO
 # What is promised in ms and messages a second; other runs allow a busy machine more.
 FIGURES := tests/chaos/test_takeover.py tests/chaos/test_deadlines.py tests/chaos/test_waiting.py \
   tests/chaos/test_kills_under_load.py tests/chaos/test_peers.py tests/chaos/test_rolling.py \
-  tests/chaos/test_departure.py tests/chaos/test_dead_partitions.py tests/integration/engine/test_due_in_time.py
+  tests/chaos/test_departure.py tests/chaos/test_dead_partitions.py \
+  tests/chaos/test_waiting_for_the_group.py tests/chaos/test_store_loss_with_owner.py \
+  tests/integration/engine/test_due_in_time.py
 
 .PHONY: figures
 figures: .venv/.dev ## the promised times and rates, on a machine without other work: ARGS="-k deadline"

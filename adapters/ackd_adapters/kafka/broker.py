@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
@@ -131,7 +132,8 @@ class KafkaBroker:
         return own_topics.retry_topic(group)
 
     def conditions(self) -> list[Condition]:
-        return self._conditions.now()
+        """None is fatal: the next publish makes a new producer, the engine a new consumer."""
+        return [replace(each, fatal=False) for each in self._conditions.now()]
 
     async def close(self) -> None:
         await self._publisher.close()

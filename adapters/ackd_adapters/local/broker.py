@@ -28,7 +28,7 @@ from ackd_adapters.local.group import Groups
 from ackd_adapters.local.jobs import Call
 from ackd_adapters.local.log import Transaction
 from ackd_adapters.local.publish import DELAY_MS_MAX, PublishJob
-from ackd_adapters.local.reader import QueueReader
+from ackd_adapters.local.reader import QueueReader, ReaderSignals
 from ackd_adapters.local.writer import Signals, Writer
 
 T = TypeVar("T")
@@ -66,12 +66,12 @@ class LocalBroker:
         self._running = False
         self._calls: deque[Callable[[], None]] = deque()
         self._calls_due = False
-        self._writer = Writer(options.path, options, Signals(self._committed, self._broke))
+        signals = Signals(self._committed, self._broke, self._died)
+        self._writer = Writer(options.path, options, signals)
         self.reader = QueueReader(
             options.path,
             options.fetch_buffer_bytes,
-            changed=self._writer.poke,
-            broke=self._reader_broke,
+            ReaderSignals(self._writer.poke, self._reader_broke, self._died),
         )
 
     @property
@@ -246,17 +246,22 @@ class LocalBroker:
         self.reader.wake()
 
     def _broke(self, error: BrokerError | None) -> None:
-        def note() -> None:
-            if error is None:
-                self._conditions.pop("queue", None)
-            else:
-                self._conditions["queue"] = Condition("queue", error.detail, away=True)
-
-        self.call_loop(note)
+        self._note("queue", error.detail if error else "")
 
     def _reader_broke(self, detail: str) -> None:
+        self._note("queue-reader", detail)
+
+    def _died(self, detail: str) -> None:
+        self._note("queue-thread", detail, fatal=True)
+
+    def _note(self, code: str, detail: str, *, fatal: bool = False) -> None:
+        """Keep a condition until it is over (no detail); from any thread."""
+
         def note() -> None:
-            self._conditions["queue-reader"] = Condition("queue-reader", detail, fatal=True)
+            if detail:
+                self._conditions[code] = Condition(code, detail, fatal=fatal, away=not fatal)
+            else:
+                self._conditions.pop(code, None)
 
         self.call_loop(note)
 

@@ -7,10 +7,15 @@ about two microseconds, every `LOOK_S` while anybody fetches.
 
 A consumer's buffer is bounded by credit: a batch read here takes room, and the consumer gives it
 back when the engine has taken the batch or it was dropped.
+
+What can't be read is tried again, every `RETRY_S`. An error that nobody foresaw ends the thread: it
+says so (`ReaderSignals.died`), and questions are refused from then on.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import queue
 import sqlite3
 import threading
@@ -26,7 +31,10 @@ from ackd_adapters.local import headers, schema, topics
 
 T = TypeVar("T")
 
+LOG = logging.getLogger("ackd.local")
 LOOK_S: Final = 0.01
+RETRY_S: Final = 0.1
+"""Pause after something could not be read."""
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 1 << 20
 BUFFER_RECORDS: Final = 10_000
@@ -78,20 +86,30 @@ class ConsumerFetches:
 Command = Callable[[], None]
 
 
+@dataclass(slots=True)
+class ReaderSignals:
+    """What the reader reports to the rest, in its thread. `broke` with "": it reads again."""
+
+    changed: Callable[[], None]
+    broke: Callable[[str], None]
+    died: Callable[[str], None]
+
+
+# tidy: long-class attributes=14 -- what one thread owns
 class QueueReader:
     """Starts with `start`; every other method may be called from any thread and never blocks."""
 
-    def __init__(
-        self, folder: Path, room: int, changed: Callable[[], None], broke: Callable[[str], None]
-    ) -> None:
+    def __init__(self, folder: Path, room: int, signals: ReaderSignals) -> None:
         self._folder = folder
         self._room = room
-        self._changed = changed
-        self._broke = broke
+        self._signals = signals
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._main, name="ackd-local-reader", daemon=True)
         self._lanes: dict[Sink, ConsumerFetches] = {}
         self._running = True
+        self._ended = False
+        self._wrong = ""
+        self._reported = ""
         self._data_version = -1
         self._version = -1
         self._on_end: Callable[[], None] = lambda: None
@@ -106,12 +124,14 @@ class QueueReader:
         def end() -> None:
             self._on_end = on_end
             self._running = False
+            if self._ended:
+                on_end()
 
-        self._inbox.put(end)
+        self._put(end)
 
     def wake(self) -> None:
         """This process's writer has committed something."""
-        self._inbox.put(_nothing)
+        self._put(_nothing)
 
     def fetch(self, sink: Sink, fetch: Fetch) -> None:
         """Read a partition from `fetch.next` on; replaces what was read of it so far."""
@@ -120,7 +140,7 @@ class QueueReader:
             lane = self._lanes.setdefault(sink, ConsumerFetches(self._room))
             lane.fetches[fetch.partition] = fetch
 
-        self._inbox.put(begin)
+        self._put(begin)
 
     def stop_fetch(self, sink: Sink, partition: TopicPartition) -> None:
 
@@ -129,7 +149,7 @@ class QueueReader:
             if lane is not None:
                 lane.fetches.pop(partition, None)
 
-        self._inbox.put(end)
+        self._put(end)
 
     def credit(self, sink: Sink, size: int, records: int) -> None:
         """Give room back to a consumer."""
@@ -140,7 +160,7 @@ class QueueReader:
                 lane.room += size
                 lane.records += records
 
-        self._inbox.put(add)
+        self._put(add)
 
     def drop(self, sink: Sink) -> None:
         """Forget all partitions of a consumer that has closed."""
@@ -148,7 +168,7 @@ class QueueReader:
         def end() -> None:
             self._lanes.pop(sink, None)
 
-        self._inbox.put(end)
+        self._put(end)
 
     def ask(
         self,
@@ -158,6 +178,9 @@ class QueueReader:
         """Run a question in the thread; `answer` gets its result or the exception."""
 
         def run() -> None:
+            if self._ended:
+                answer(BrokerError("the queue can't be read: the reader has ended"))
+                return
             try:
                 result = question(self._db)
             except sqlite3.Error as error:
@@ -167,7 +190,18 @@ class QueueReader:
             else:
                 answer(result)
 
-        self._inbox.put(run)
+        self._put(run)
+
+    def _put(self, command: Command) -> None:
+        self._inbox.put(command)
+        if self._ended:
+            self._run_waiting()
+
+    def _run_waiting(self) -> None:
+        """Run the commands that wait. Once the thread has ended, whoever puts one runs it."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._inbox.get_nowait()()
 
     def _main(self) -> None:
         try:
@@ -177,28 +211,37 @@ class QueueReader:
                     self._turn()
             finally:
                 self._db.close()
-        except sqlite3.Error as error:
-            self._broke(f"the reader has ended: {error}")
+        except Exception as error:
+            LOG.exception("the local queue's reader has ended")
+            self._signals.died(f"the reader has ended: {error!r}")
         finally:
             self._on_end()
+            self._ended = True
+            self._run_waiting()
 
     def _turn(self) -> None:
+        self._wrong = ""
         busy = self._pass()
         try:
-            if busy:
+            if self._wrong:
+                command = self._inbox.get(timeout=RETRY_S)
+            elif busy:
                 command = self._inbox.get_nowait()
             else:
                 fetching = any(lane.fetches for lane in self._lanes.values())
                 command = self._inbox.get(timeout=LOOK_S if fetching else None)
         except queue.Empty:
             command = _nothing
-        while True:
-            command()
-            try:
-                command = self._inbox.get_nowait()
-            except queue.Empty:
-                break
-        self._look()
+        command()
+        self._run_waiting()
+        try:
+            self._look()
+        except sqlite3.Error as error:
+            self._wrong = f"looking for changes: {error}"
+            self._data_version = -1
+        if self._wrong != self._reported:
+            self._reported = self._wrong
+            self._signals.broke(self._wrong)
 
     def _look(self) -> None:
         """Check whether another connection has committed: the ends of logs may have moved."""
@@ -209,7 +252,7 @@ class QueueReader:
         version = schema.version(self._db)
         if version != self._version:
             self._version = version
-            self._changed()
+            self._signals.changed()
         ranges = self._ranges(
             fetch.log for lane in self._lanes.values() for fetch in lane.fetches.values()
         )
@@ -243,9 +286,7 @@ class QueueReader:
                 try:
                     self._read(lane, fetch, batch)
                 except sqlite3.Error as error:
-                    self._broke(f"fetching {fetch.partition}: {error}")
-                    fetch.idle = True
-                    self._data_version = -1
+                    self._wrong = f"fetching {fetch.partition}: {error}"
                 busy = busy or not fetch.idle
             if batch:
                 # What was read last is read last in the next pass, so that fetches share a lack of

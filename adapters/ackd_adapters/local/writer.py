@@ -6,10 +6,13 @@ anything; so a failed job has changed nothing and the rest of its group goes on.
 database itself rolls the whole group back and fails all of it.
 
 The thread sleeps exactly until the next job, the next due time or the next check of the members.
+An error that nobody foresaw ends it: it says so (`Signals.died`), and from then on every job fails.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import queue
 import sqlite3
 import threading
@@ -28,6 +31,7 @@ from ackd_adapters.local.group import Groups
 from ackd_adapters.local.log import Retention, Transaction
 from ackd_adapters.local.topics import Topic
 
+LOG = logging.getLogger("ackd.local")
 GROUP_WEIGHT: Final = 8 << 20
 """Bytes of messages in one transaction; further messages wait for the next one."""
 SWEEP_MS_MAX: Final = 30_000
@@ -79,9 +83,10 @@ class Signals:
 
     committed: Callable[[], None]
     broke: Callable[[BrokerError | None], None]
+    died: Callable[[str], None]
 
 
-# tidy: long-class attributes=22 -- what one thread owns
+# tidy: long-class attributes=24 -- what one thread owns
 class Writer:
     """Starts with `start`, ends after `stop` has been sent and the inbox is empty."""
 
@@ -95,6 +100,8 @@ class Writer:
         self._on_end: Callable[[], None] = lambda: None
         self._stopping = False
         self._carried: Job | None = None
+        self._in_hand: list[Job] = []
+        self._ended = False
         self._cache: dict[str, Topic | None] = {}
         self._version = -1
         self._due_ms: int | None = None
@@ -113,8 +120,10 @@ class Writer:
         threading.Thread(target=self._main, name="ackd-local-writer", daemon=True).start()
 
     def submit(self, job: Job) -> None:
-        """Put a job into the inbox; never blocks."""
+        """Put a job into the inbox; never blocks. A thread that has ended refuses it at once."""
         self._inbox.put(job)
+        if self._ended:
+            self._refuse_waiting()
 
     def poke(self) -> None:
         """Make the thread check members and topics now."""
@@ -122,6 +131,9 @@ class Writer:
 
     def stop(self, on_end: Callable[[], None]) -> None:
         """End when everything in the inbox is done; the thread calls `on_end`."""
+        if self._ended:
+            on_end()
+            return
         self._on_end = on_end
         self._stopping = True
         self._inbox.put(None)
@@ -142,17 +154,40 @@ class Writer:
             wrong = error if isinstance(error, BrokerError) else BrokerError(str(error))
             self._on_start(wrong)
             return
+        except Exception as error:
+            LOG.exception("the local queue can't be opened")
+            self._on_start(BrokerError(repr(error)))
+            return
         self._on_start(cluster)
         try:
             self._loop()
+        except Exception as error:
+            LOG.exception("the local queue's writer has ended")
+            self._signals.died(f"the writer has ended: {error!r}")
+            for job in self._in_hand:
+                # It may be in the file. To a job that has its answer this says nothing any more.
+                job.fail(OutcomeUnknownError(f"the queue's writer has ended: {error!r}"))
         finally:
             self._instance.close()
             self._db.close()
+            self._ended = True
+            self._refuse_waiting()
             self._on_end()
+
+    def _refuse_waiting(self) -> None:
+        """Nobody takes jobs any more, and none of these was begun."""
+        waiting = [self._carried]
+        self._carried = None
+        with contextlib.suppress(queue.Empty):
+            while True:
+                waiting.append(self._inbox.get_nowait())
+        for job in waiting:
+            if job is not None:
+                job.fail(BrokerError("nothing stored: the queue's writer has ended"))
 
     def _loop(self) -> None:
         while True:
-            jobs = self._collect()
+            jobs = self._in_hand = self._collect()
             if self._stopping and not jobs and self._inbox.empty() and self._carried is None:
                 return
             now_ms = _monotonic_ms()
@@ -259,7 +294,13 @@ class Writer:
         for call in tx.after:
             call()
         self._signals.committed()
-        self._due_ms = log.next_due_ms(self._db)
+        try:
+            self._due_ms = log.next_due_ms(self._db)
+        except sqlite3.Error as error:
+            # All that was committed is answered; the next look around asks again.
+            self._look_ms = 0
+            self._retry_ms = _monotonic_ms() + RETRY_MS
+            self._report(BrokerError(f"the queue can't be read: {error}"))
 
     def _fail(self, jobs: list[Job], error: BrokerError | BugError) -> None:
         self._retry_ms = _monotonic_ms() + RETRY_MS

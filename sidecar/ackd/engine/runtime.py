@@ -40,6 +40,7 @@ from ackd.engine.base.tasks import Tasks, Vitals
 from ackd.engine.cluster.lease_keys import load_keys
 from ackd.engine.cluster.members import MemberNote
 from ackd.engine.cluster.settings_drift import settings_marks
+from ackd.engine.control.broker_watch import watch_brokers
 from ackd.engine.control.describe import describe
 from ackd.engine.control.gauges import Gauges
 from ackd.engine.control.readiness import readiness
@@ -83,7 +84,7 @@ AGAIN = Backoff.constant(500)
 """Store, broker and subscriptions are tried again soon: their other side may just have started."""
 
 
-# tidy: long-class lines=425 methods=28 attributes=25 -- one method for each question of the API
+# tidy: long-class lines=430 methods=28 attributes=25 -- one method for each question of the API
 class Runtime:
     """Implements `ackd.api.messages.Engine`. Build, `start`, use, `drain`, `stop`."""
 
@@ -167,6 +168,7 @@ class Runtime:
         self._settler = Settler(self._by_name.settles, context)
         for name, broker in self._brokers.items():
             self._tasks.start(self._start_broker(name, broker), f"broker.{name}", ends=True)
+        self._tasks.start(watch_brokers(self._brokers, self.vitals), "broker-watch")
         self._publishing.start(context, self._tasks)
         for name in self._subscriptions:
             self._tasks.start(self._run(name, context), f"subscription.{name}")

@@ -10,8 +10,9 @@ class Condition:
     """Something an operator should read. Readiness shows it until it is `cleared` under the same
     `code`.
 
-    `fatal`: the consumer can't go on, and the engine has to make a new one. `away`: the other side
-    can't be reached. `warning`: everything works nevertheless.
+    `fatal`: who reports it can't go on. Of a consumer the engine makes a new one; for a connection
+    it ends the process, to be started again. `away`: the other side can't be reached. `warning`:
+    everything works nevertheless.
     """
 
     code: str
