@@ -386,6 +386,10 @@ class RocketMQConsumer:
 
     # --- broker-side acks
 
+    @property
+    def hold_ms(self) -> int:
+        return self._options.invisible_duration_ms
+
     def placed(self, topic: str, message: bytes, place: AssignedPlace) -> None:
         self._holds.placed(topic, message.decode(), place)
 

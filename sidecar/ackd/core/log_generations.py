@@ -92,6 +92,15 @@ class LogGenerations:
         self.samples = [Sample(offset, stored_ms)]
         return self.current, True
 
+    def is_usual(self, offset: int, stored_ms: int) -> bool:
+        """Whether a message is where it was first stored, as far as the log tells: then its id says
+        no more. Of a log of which nothing is known, nothing is told.
+        """
+        if self.current or not self.samples:
+            return False
+        at = bisect_left(self.samples, offset, key=attrgetter("offset"))
+        return not stored_ms or at == len(self.samples) or stored_ms <= self.samples[at].stored_ms
+
     def _cut(self, stored_ms: int) -> None:
         if self.current >= GENERATIONS_MAX:
             raise GenerationsExhaustedError(f"a log was cut {self.current} times")

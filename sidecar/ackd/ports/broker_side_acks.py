@@ -23,6 +23,12 @@ class BrokerSideAcks(Protocol):
     on, and `fetch_from` is called for them as for others.
     """
 
+    @property
+    def hold_ms(self) -> int:
+        """For how long the broker keeps a message that it delivered from others, if nobody tells it
+        more. It may come again afterwards.
+        """
+
     def placed(self, topic: str, message: bytes, place: AssignedPlace) -> None:
         """The engine keeps this arrival and will name it by `place`."""
 
@@ -112,7 +118,8 @@ class Places(Protocol):
     ) -> Placed:
         """Return the place under which each message is known. An unknown message gets the offset
         where it is stored, in a partition of the log's generation. The store remembers the place
-        for at least `keep_ms` after the last question. Raises StoreError.
+        for at least `keep_ms` after the last question; only time in which messages of its block
+        come counts. Raises StoreError.
         """
 
     async def remember(
@@ -122,7 +129,7 @@ class Places(Protocol):
         keep_ms: int,
         held: Sequence[tuple[bytes, AssignedPlace]],
     ) -> None:
-        """Remember these places for `keep_ms` from now on. Raises StoreError."""
+        """Remember these places for `keep_ms` from now on, as `assign` does. Raises StoreError."""
 
     async def sources(
         self, subscription: str, topic_id: bytes, found: Sequence[tuple[str, int]]

@@ -155,9 +155,10 @@ class Arrival:
     time it comes.
 
     `place`: where it is stored; the engine knows it by this place only if it never came under
-    another one, and if no other message had the place before. `stored_ms`: when the broker stored
-    it there, Unix time, 0 = not known. Within a log it only grows, which tells when the broker
-    uses offsets again.
+    another one, and if no other message had the place before. One that the broker stored again, as
+    a copy, comes under a partition from `COPIES` of `ackd.core.sources` on. `stored_ms`: when the
+    broker stored it there, Unix time, 0 = not known. Within a log it only grows, which tells when
+    the broker uses offsets again.
     """
 
     id: bytes

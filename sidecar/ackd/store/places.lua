@@ -1,16 +1,9 @@
--- The place (partition:offset) under which a broker's message id is known. An unknown id gets the place where it is
--- stored, in the partition of its log's generation: as `core/log_generations.py` says it, number by number.
--- KEYS[1] = beginning of the names. The hashes id -> place, of a period of keep_ms each, end in the period's number.
+-- The place (partition:offset) under which a broker's message id is known (`ids.lua`). An unknown id gets the place where
+-- it is stored, in the partition of its log's generation: as `core/log_generations.py` says it, number by number.
 -- The hash of the logs ends in "g": partition number -> number of merged cuts, cuts, offsets and times of the samples.
 -- It has no TTL: while a log is idle for months it may be cut.
--- ARGV: keep_ms, then for each message its id, partition, offset and store time; -1 as store time: it is held under
--- this very place. Returns the place of each id, and each cut that was found now: partition, offset, generation.
-local time = redis.call("TIME")
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local keep = tonumber(ARGV[1])
-local index = math.floor(now / keep)
-local current = KEYS[1] .. string.format("%.0f", index)
-local before = KEYS[1] .. string.format("%.0f", index - 1)
+-- ARGV: keep_ms, then for each message the digest of its id, partition, offset and store time; -1 as store time: it is
+-- held under this very place. Returns the place of each, and each cut that was found now: partition, offset, generation.
 local states = KEYS[1] .. "g"
 local logs, read = {}, {}
 
@@ -78,36 +71,58 @@ local function seen(log, came)
   return true
 end
 
-local places, cuts = {}, {}
-for at = 2, #ARGV, 4 do
-  local known = redis.call("HGET", current, ARGV[at])
-  if not known then
-    known = redis.call("HGET", before, ARGV[at])
-    if not known then
-      local number, offset, stored = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-      if stored >= 0 then
-        local log = log_of(number)
-        local generation, cut = generation_of(log, offset, stored)
-        if not generation then return redis.error_reply("ERR the log of partition " .. number .. " was cut too often") end
-        local came = log.came
-        came.offsets[#came.offsets + 1], came.times[#came.times + 1] = offset, stored
-        if cut then
-          log.changed = true
-          cuts[#cuts + 1] = string.format("%s:%.0f:%.0f", number, offset, generation)
-        end
-        if generation > 0 then number = string.format("%.0f", number + generation * Log.GENERATION) end
-      end
-      known = number .. ":" .. ARGV[at + 2]
-    end
-    redis.call("HSET", current, ARGV[at], known)
+-- Whether a message of a known log is where it was first stored, as far as the log tells: then its id says no more.
+local function is_usual(number, log, offset, stored)
+  if number >= Source.COPIES or log.merged + #log.cuts > 0 then return false end
+  local last = log.offsets[#log.offsets]
+  if not last then return false end
+  if stored == 0 or offset > last then return true end
+  for at, sampled in ipairs(log.offsets) do
+    if sampled >= offset then return stored <= log.times[at] end
   end
-  places[#places + 1] = known
 end
+
+local places, cuts = {}, {}
+
+-- The place of a message that nobody knows.
+local function new_place(number, log, offset, stored)
+  local generation, cut = generation_of(log, offset, stored)
+  if not generation then return nil end
+  local came = log.came
+  came.offsets[#came.offsets + 1], came.times[#came.times + 1] = offset, stored
+  if cut then
+    log.changed = true
+    cuts[#cuts + 1] = string.format("%.0f:%.0f:%.0f", number, offset, generation)
+  end
+  return number + generation * Log.GENERATION
+end
+
+for at = 2, #ARGV, 4 do
+  local message, number, offset, stored = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  local block = block_of(number)
+  local known = used_block(block, stored >= 0)
+  local place
+  if stored < 0 then
+    place = find(block, message)
+  else
+    local log = log_of(ARGV[at + 1])
+    if not is_usual(number, log, offset, stored) then place = find(block, message) end
+    if not place then
+      number = new_place(number, log, offset, stored)
+      if not number then
+        return redis.error_reply("ERR the log of partition " .. ARGV[at + 1] .. " was cut too often")
+      end
+    end
+  end
+  place = place or string.format("%.0f:%s", number, ARGV[at + 2])
+  keep_place(block, known, message, string.match(place, "(%d+):(%d+)"))
+  places[#places + 1] = place
+end
+write_blocks()
 for _, number in ipairs(read) do
   local log = logs[number]
   if seen(log, log.came) or log.changed then
     redis.call("HSET", states, number, cmsgpack.pack(log.merged, log.cuts, log.offsets, log.times))
   end
 end
-redis.call("PEXPIRE", current, string.format("%.0f", 2 * keep))
 return {places, cuts}

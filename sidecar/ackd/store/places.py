@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ackd.core.known_ids import KnownIds, digest
 from ackd.core.log_generations import (
     GENERATION,
     GenerationsExhaustedError,
     LogGenerations,
     partition_of,
 )
-from ackd.core.sources import SourceNumbers, SourcesExhaustedError
+from ackd.core.sources import COPIES, SourceNumbers, SourcesExhaustedError, block_of
 from ackd.errors import StoreDataError
 from ackd.ports import AssignedPlace, KnownSource, LogCut, Placed, StoredAt
 from ackd.store.keys import Keys
@@ -41,7 +42,7 @@ class RedisPlaces:
         words: list[Word] = [keep_ms]
         for message, (partition, offset), stored_ms in arrivals:
             _check(partition)
-            words += (message, partition, offset, max(stored_ms, 0))
+            words += (digest(message), partition, offset, max(stored_ms, 0))
         places, cuts = await self._ask(subscription, topic_id, words)
         if len(places) != len(arrivals):
             raise StoreDataError("the places of messages can't be read")
@@ -59,7 +60,7 @@ class RedisPlaces:
     ) -> None:
         words: list[Word] = [keep_ms]
         for message, (partition, offset) in held:
-            words += (message, partition, offset, HELD)
+            words += (digest(message), partition, offset, HELD)
         await self._ask(subscription, topic_id, words)
 
     async def sources(
@@ -103,13 +104,21 @@ def _numbers(text: bytes, count: int) -> list[int]:
 class KnownPlaces:
     """What a store in memory knows of a subscription's topic.
 
-    `ids`: by period (`keep_ms` long), then by message id; the newest two periods are kept. `logs`:
-    by the adapter's partition.
+    `ids`: by block. `logs`: by the adapter's partition.
     """
 
-    ids: dict[int, dict[bytes, AssignedPlace]] = field(default_factory=dict)
+    ids: dict[int, KnownIds[AssignedPlace]] = field(default_factory=dict)
     logs: dict[int, LogGenerations] = field(default_factory=dict)
     sources: SourceNumbers = field(default_factory=SourceNumbers)
+
+    def find(self, partition: int, message: bytes) -> AssignedPlace | None:
+        """The place of a message (its digest), looked for in the partition's block first."""
+        own = block_of(partition, GENERATION)
+        for block in sorted(self.ids, key=lambda each: (each != own, each)):
+            found = self.ids[block].find(message)
+            if found is not None:
+                return found
+        return None
 
 
 class MemoryPlaces:
@@ -125,13 +134,16 @@ class MemoryPlaces:
         self, subscription: str, topic_id: bytes, keep_ms: int, arrivals: Sequence[StoredAt]
     ) -> Placed:
         known = self._known.setdefault((subscription, topic_id), KnownPlaces())
-        current, before = self._periods(known, keep_ms)
         placed, came = Placed([], []), dict[int, list[tuple[int, int]]]()
+        turned: dict[int, KnownIds[AssignedPlace]] = {}
         for message, (number, offset), stored_ms in arrivals:
-            place = current.get(message) or before.get(message)
+            _check(number)
+            log = known.logs.setdefault(number, LogGenerations())
+            ids = self._turned(known, turned, number, keep_ms, tick=True)
+            place = None
+            if number >= COPIES or not log.is_usual(offset, stored_ms):
+                place = known.find(number, digest(message))
             if place is None:
-                _check(number)
-                log = known.logs.setdefault(number, LogGenerations())
                 try:
                     generation, cut = log.of(offset, stored_ms)
                 except GenerationsExhaustedError as error:
@@ -140,7 +152,7 @@ class MemoryPlaces:
                     placed.cuts.append(LogCut(number, offset, generation))
                 came.setdefault(number, []).append((offset, stored_ms))
                 place = AssignedPlace(partition_of(number, generation), offset)
-            current[message] = place
+            ids.keep(digest(message), place)
             placed.places.append(place)
         for number, messages in came.items():
             known.logs[number].seen(messages)
@@ -154,9 +166,11 @@ class MemoryPlaces:
         held: Sequence[tuple[bytes, AssignedPlace]],
     ) -> None:
         known = self._known.setdefault((subscription, topic_id), KnownPlaces())
-        current, before = self._periods(known, keep_ms)
+        turned: dict[int, KnownIds[AssignedPlace]] = {}
         for message, place in held:
-            current.setdefault(message, before.get(message, place))
+            ids = self._turned(known, turned, place.partition, keep_ms, tick=False)
+            there = known.find(place.partition, digest(message))
+            ids.keep(digest(message), place if there is None else there)
 
     async def sources(
         self, subscription: str, topic_id: bytes, found: Sequence[tuple[str, int]]
@@ -172,11 +186,18 @@ class MemoryPlaces:
             for name, each in known.sources.known.items()
         ]
 
-    def _periods(
-        self, known: KnownPlaces, keep_ms: int
-    ) -> tuple[dict[bytes, AssignedPlace], dict[bytes, AssignedPlace]]:
-        """The ids of the current period and of the one before it."""
-        index = self._now_us() // 1000 // keep_ms
-        for old in [each for each in known.ids if each < index - 1]:
-            del known.ids[old]
-        return known.ids.setdefault(index, {}), known.ids.get(index - 1, {})
+    def _turned(
+        self,
+        known: KnownPlaces,
+        turned: dict[int, KnownIds[AssignedPlace]],
+        partition: int,
+        keep_ms: int,
+        *,
+        tick: bool,
+    ) -> KnownIds[AssignedPlace]:
+        """The ids of a partition's block, turned once in a call."""
+        block = block_of(partition, GENERATION)
+        if block not in turned:
+            turned[block] = known.ids.setdefault(block, KnownIds())
+            turned[block].turn(self._now_us() // 1000, keep_ms, tick=tick)
+        return turned[block]

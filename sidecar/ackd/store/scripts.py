@@ -13,7 +13,7 @@ from enum import IntEnum
 from hashlib import sha1
 from importlib.resources import files
 
-from ackd.core import log_generations, sources
+from ackd.core import known_ids, log_generations, sources
 from ackd.core.bitmap import CHUNK_BYTES
 from ackd.core.record import (
     copies,
@@ -46,6 +46,21 @@ _NUMBERS: dict[str, dict[str, int]] = {
     "Log": {
         name: getattr(log_generations, name)
         for name in ("GENERATION", "GENERATIONS_MAX", "CUTS_MAX", "SAMPLES_MAX", "DENSE")
+    },
+    "Ids": {
+        name: getattr(known_ids, name)
+        for name in (
+            "BITS_MAX",
+            "BUCKET_BYTES",
+            "FIRST_BITS",
+            "FULL",
+            "GROWTH",
+            "IN_BUCKET",
+            "REMOVED_MAX",
+            "SLICES",
+            "STEP_MS",
+            "UNUSED_S",
+        )
     },
     "Source": {
         name: getattr(sources, name) for name in ("BLOCK", "BLOCKS", "COPIES", "SEEN_EACH_MS")
@@ -185,6 +200,7 @@ FLOW = Script.of("flow", source("flow"))
 FORGET = Script.of("forget", source("forget"))
 OUTBOX = Script.of("outbox", source("outbox"))
 SEEN = Script.of("seen", source("seen"))
-PLACES = Script.of("places", source("places"))
+PLACES = Script.of("places", source("ids", "places"))
+FORGET_IDS = Script.of("forget-ids", source("ids", "forget_ids"))
 SOURCES = Script.of("sources", source("sources"))
-ALL = (APPLY, OPEN, MEMBERS, FLOW, FORGET, OUTBOX, SEEN, PLACES, SOURCES)
+ALL = (APPLY, OPEN, MEMBERS, FLOW, FORGET, OUTBOX, SEEN, PLACES, FORGET_IDS, SOURCES)

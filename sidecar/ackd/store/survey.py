@@ -20,7 +20,7 @@ from ackd.store.exchange import Answer, Command
 from ackd.store.keys import Keys
 from ackd.store.nodes import Node
 from ackd.store.redis import RedisStore
-from ackd.store.scripts import FORGET, MEMBERS
+from ackd.store.scripts import FORGET, FORGET_IDS, MEMBERS
 
 SCAN_COUNT = 1_000
 BATCH = 200
@@ -201,15 +201,16 @@ class Survey:
         return True
 
     async def forget_logs(self, subscription: str, topic_id: bytes) -> None:
-        """Delete the generations of a topic's logs, and the numbers of its brokers. Only for a
+        """Delete the generations of a topic's logs, the numbers of its brokers, the ids. Only for a
         topic that has no record left: with a record, a message at an offset that was used before
         would count as finished (I1). Raises StoreError.
         """
         keys = self._keys
-        for name in (
-            keys.log_generations(subscription, topic_id),
-            keys.sources(subscription, topic_id),
-        ):
+        prefix, left = keys.places(subscription, topic_id), 1
+        while left:
+            left = int(await self._ask(prefix, ("EVAL", FORGET_IDS.source, 1, prefix, 0)))
+        logs = keys.log_generations(subscription, topic_id)
+        for name in (logs, keys.sources(subscription, topic_id)):
             await self._ask(name, ("UNLINK", name))
 
     async def drop_shared(self, subscription: str) -> None:

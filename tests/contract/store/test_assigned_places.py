@@ -2,6 +2,7 @@
 other message has, though its broker uses an offset again (I1, R1).
 """
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Coroutine, Sequence
@@ -13,6 +14,7 @@ import pytest
 from msgspec import msgpack
 from redis.exceptions import ResponseError
 
+from ackd.core.known_ids import STEP_MS
 from ackd.core.log_generations import (
     CUTS_MAX,
     GENERATION,
@@ -21,6 +23,7 @@ from ackd.core.log_generations import (
     LogGenerations,
     Sample,
 )
+from ackd.core.sources import COPIES
 from ackd.errors import StoreDataError, StoreError
 from ackd.ports import AssignedPlace, LogCut, Placed, Store, StoredAt
 from ackd.store.keys import Keys
@@ -67,28 +70,42 @@ async def test_i8_it_is_forgotten_when_it_was_not_asked_for_so_long(store: Store
     name, keep_ms = f"places-{uuid4()}", 100
     noted = [at(b"%d" % number, 0, number) for number in range(500)]
     await store.places.assign(name, TOPIC, keep_ms, noted)
-    left = iter(noted)
+    left, copy = iter(noted), AssignedPlace(COPIES, 7)
 
     async def forgotten() -> bool:
         message = next(left).id  # one that was asked for is known for longer
-        found = await store.places.assign(name, TOPIC, keep_ms, [StoredAt(message, NEW, 0)])
-        return found.places == [NEW]
+        found = await store.places.assign(name, TOPIC, keep_ms, [StoredAt(message, copy, 0)])
+        return found.places == [copy]
 
     await wait_until_async(forgotten, "a place to be forgotten", interval_s=0.05)
 
 
 async def test_it_is_kept_while_it_is_asked_for() -> None:
-    now_us, name, keep_ms = [0], "places", 1_000
+    """And for so long while others come; no time counts in which none does."""
+    now_us, name, keep_ms = [0], "places", 12_000
     places = MemoryStore(now_us=lambda: now_us[0]).places
-    asked, held = StoredAt(b"asked", NEW, 0), AssignedPlace(0, 1)
+    copy = AssignedPlace(COPIES + 7, 7)
+    asked, held = StoredAt(b"asked", copy, 0), AssignedPlace(0, 1)
     await places.remember(name, TOPIC, keep_ms, [(b"asked", held), (b"held", held)])
     for _ in range(10):
-        now_us[0] += 999_000
+        now_us[0] += STEP_MS * 11_000
         assert (await places.assign(name, TOPIC, keep_ms, [asked])).places == [held]
         await places.remember(name, TOPIC, keep_ms, [(b"held", NEW)])
-    assert (await places.assign(name, TOPIC, keep_ms, [StoredAt(b"held", NEW, 0)])).places == [held]
-    now_us[0] += 2_000_000
-    assert (await places.assign(name, TOPIC, keep_ms, [asked])).places == [NEW]
+    assert (await places.assign(name, TOPIC, keep_ms, [StoredAt(b"held", copy, 0)])).places == [
+        held
+    ]
+
+    async def others(count: int) -> None:
+        for number in range(count):
+            now_us[0] += STEP_MS * 1_000
+            other = StoredAt(b"other %d" % number, AssignedPlace(3, number), 0)
+            await places.assign(name, TOPIC, keep_ms, [other])
+
+    await others(keep_ms // STEP_MS - 1)
+    now_us[0] += 1_000_000 * keep_ms
+    assert (await places.assign(name, TOPIC, keep_ms, [asked])).places == [held]
+    await others(2 * keep_ms // STEP_MS)
+    assert (await places.assign(name, TOPIC, keep_ms, [asked])).places == [copy]
 
 
 # --- offsets that are used again --------------------------------------------------------------
@@ -124,10 +141,12 @@ async def test_i1_the_generations_of_a_log_are_never_forgotten(store: Store) -> 
     await store.places.assign(name, TOPIC, keep_ms, [at(b"old", 0, 3, 1_700_000_000_000)])
 
     async def forgotten() -> bool:
-        probe = f"{name}-{next(gone)}"
-        await store.places.remember(probe, TOPIC, keep_ms, [(b"id", NEW)])
-        found = await store.places.assign(name, TOPIC, keep_ms, [at(b"old", 1, 0, 0)])
-        return found.places == [AssignedPlace(1, 0)]
+        for _ in range(4):
+            other = at(b"other-%d" % next(gone), 5, 0, 0)
+            await store.places.assign(name, TOPIC, keep_ms, [other])
+            await asyncio.sleep(keep_ms / 1000)
+        found = await store.places.assign(name, TOPIC, keep_ms, [at(b"old", COPIES, 9, 0)])
+        return found.places == [AssignedPlace(COPIES, 9)]
 
     await wait_until_async(forgotten, "the id to be forgotten", interval_s=0.3)
     found = await store.places.assign(name, TOPIC, keep_ms, [at(b"new", 0, 3, 1_700_000_000_001)])
@@ -189,8 +208,9 @@ class Both:
         self._rng = random.Random(seed)
         self._now_us, self._now_ms = 1_800_000_000_000_000, 1_700_000_000_000
         self.memory = MemoryStore(now_us=lambda: self._now_us)
-        text = with_clock("places")
+        text = with_clock("ids", "places")
         assert "Log." not in text
+        assert "Ids." not in text
         script = client.register_script(text)
 
         async def run(key: str, asked: Script, words: Sequence[str | bytes | int]) -> Any:

@@ -28,6 +28,7 @@ from ackd.store.survey import Survey
 from tests.contract.store.test_assigned_places import TOPIC, done
 from tests.contract.store.test_differential import with_clock
 
+SCRIPTS = ((PLACES, ("ids", "places")), (SOURCES, ("sources",)))
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 
 
@@ -90,7 +91,7 @@ async def test_r14_an_operator_removes_them_with_the_records(store: Store) -> No
 
 def test_the_script_decides_like_the_core(client: Any) -> None:
     """Call by call, with a clock that the test sets."""
-    texts = {each: client.register_script(with_clock(each.name)) for each in (PLACES, SOURCES)}
+    texts = {each: client.register_script(with_clock(*parts)) for each, parts in SCRIPTS}
 
     async def run(key: str, asked: Script, words: Any) -> Any:
         return texts[asked](keys=[key], args=words)

@@ -375,7 +375,7 @@ class World:
 
     def with_broker_side_acks(self) -> None:
         """The consumer is one of a broker with individual acks from now on; it keeps none."""
-        for name in ("placed", "unwanted", "finished", "kept", "source"):
+        for name in ("placed", "unwanted", "finished", "kept", "source", "hold_ms"):
             setattr(self.consumer, name, lambda *_: None)
         assert isinstance(self.consumer, BrokerSideAcks)
 

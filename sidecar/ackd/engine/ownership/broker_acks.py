@@ -42,10 +42,12 @@ from ackd.ports import (
 
 LOG = logging.getLogger("ackd.engine")
 
-KEEP_MS: Final = 600_000
-"""Minimum time for which the store remembers the offset assigned to a broker message id, counted
-from its last delivery, or from when this sidecar last held it.
+KEEP_MS: Final = 180_000
+"""For how long the store remembers the place of a broker message id, and two holds more: counted
+from its last delivery, or from when this sidecar last held it, while the broker delivers.
 """
+REMIND_MS: Final = 60_000
+"""Ids of what is held are told again so often, which leaves a hold and two minutes for a copy."""
 LAPSE_MS: Final = 3_600_000
 """A gap counts as finished this long after messages beyond it came, if the broker was not away
 meanwhile. The broker redelivers a message that was lost on its way to us far sooner, as a copy.
@@ -222,6 +224,10 @@ class BrokerAckFlow:
         self._cuts[code] = self._context.clock.monotonic_ms() + CUT_SHOWN_MS
         self._state.report(Condition(code, detail, warning=True))
 
+    @property
+    def _keep_ms(self) -> int:
+        return KEEP_MS + 2 * self._consumer.hold_ms
+
     def _end_tells(self, now_ms: int) -> None:
         for code, until_ms in list(self._cuts.items()):
             if now_ms >= until_ms:
@@ -233,7 +239,7 @@ class BrokerAckFlow:
         name, places = self._state.name, self._context.store.places
         while True:
             try:
-                return await places.assign(name, topic_id, KEEP_MS, asked)
+                return await places.assign(name, topic_id, self._keep_ms, asked)
             except StoreError as error:
                 self._state.health.fails(f"{event.topic}: {error.detail}")
             await asyncio.sleep(SHARE_MS / 1000)
@@ -270,7 +276,7 @@ class BrokerAckFlow:
             looked_ms = now_ms
             self._end_tells(now_ms)
             self._lapse(now_ms)
-            remind = now_ms - reminded_ms >= KEEP_MS // 2
+            remind = now_ms - reminded_ms >= REMIND_MS
             if remind:
                 reminded_ms = now_ms
             for topic, info in list(self._topics.known.items()):
@@ -300,7 +306,7 @@ class BrokerAckFlow:
         for start in range(0, len(held), REMIND_BATCH):
             try:
                 await self._context.store.places.remember(
-                    self._state.name, topic_id, KEEP_MS, held[start : start + REMIND_BATCH]
+                    self._state.name, topic_id, self._keep_ms, held[start : start + REMIND_BATCH]
                 )
             except StoreError as error:
                 LOG.info(

@@ -12,10 +12,11 @@ import pytest
 
 from ackd.api.messages import Delivery
 from ackd.core.ids import TopicPartition
+from ackd.core.known_ids import STEP_MS
 from ackd.core.log_generations import GENERATION, partition_of
 from ackd.core.record.operations import Settle
 from ackd.core.record.transitions import Verb
-from ackd.core.sources import BLOCK
+from ackd.core.sources import BLOCK, COPIES
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.ownership.broker_acks import (
     CUT_SHOWN_MS,
@@ -49,6 +50,8 @@ class Acks:
         self.acked: list[tuple[TopicPartition, tuple[int, ...]]] = []
         self.holds: list[tuple[bytes, AssignedPlace]] = []
         self.gone: set[int] = set()
+
+    hold_ms = 15_000
 
     def placed(self, topic: str, message: bytes, place: AssignedPlace) -> None:
         assert topic == TOPIC
@@ -121,11 +124,11 @@ class Flow:
     async def arrives(
         self, *offsets: int, number: int = 0, again: int = 0, name: bytes = b"m", stored_ms: int = 0
     ) -> None:
-        """These messages come; `again`: under so much higher offsets than they had."""
+        """These messages come; `again`: as copies of the broker, under so much higher offsets."""
         arrivals = [
             Arrival(
                 b"%b%d" % (name, each),
-                AssignedPlace(number, each + again),
+                AssignedPlace(number + (COPIES if again else 0), each + again),
                 Record(each + again, None, b"v", (), 1),
                 stored_ms,
             )
@@ -391,13 +394,23 @@ async def test_what_is_held_for_long_keeps_its_name(running: Flow) -> None:
     await running.owns()
     await running.arrives(0)
     running.acks.holds = [(b"m0", AssignedPlace(0, 0))]
-    await asyncio.sleep(5 * KEEP_MS / 1000)
+    await working(running)
     await running.arrives(0, again=50)
     assert running.acks.places[b"m0"] == AssignedPlace(0, 0)
     running.acks.holds = []
-    await asyncio.sleep(5 * KEEP_MS / 1000)
+    await asyncio.sleep(100 * KEEP_MS / 1000)
     await running.arrives(0, again=50)
-    assert running.acks.places[b"m0"] == AssignedPlace(0, 50)
+    assert running.acks.places[b"m0"] == AssignedPlace(0, 0), "no time counts in which none comes"
+    await working(running)
+    await running.arrives(0, again=50)
+    assert running.acks.places[b"m0"] == AssignedPlace(COPIES, 50)
+
+
+async def working(flow: Flow) -> None:
+    """Other messages come, for longer than an id is known that nobody tells again."""
+    for number in range(2 * KEEP_MS // STEP_MS):
+        await asyncio.sleep(STEP_MS / 1000)
+        await flow.arrives(1_000 + number, name=b"other")
 
 
 @pytest.mark.parametrize("steady", [True, False])
