@@ -67,6 +67,48 @@ def test_r1_a_number_never_changes(steps: Lengths, stride: int, data: st.DataObj
     assert ordered == sorted(ordered)
 
 
+@given(lengths, st.data())
+def test_r1_another_room_counts_from_the_next_ledger_on(
+    steps: Lengths, data: st.DataObject
+) -> None:
+    """`batch_messages_max` is changed again and again: no number changes, none is given twice."""
+    ledgers = ledgers_of(steps)
+    known: dict[Position, int] = {}
+    rooms: dict[int, int] = {}
+    kept = ""
+    for high in range(1, len(ledgers) + 1):
+        log, stride = log_of(ledgers[:high]), data.draw(strides)
+        table = Numbering.parse(kept).extended(log, stride) if kept else Numbering.new(log, stride)
+        kept = table.text()
+        assert Numbering.parse(kept) == table
+        for each in log.ledgers:
+            assert table.room(each.number) == rooms.setdefault(each.number, stride)
+            for entry in range(each.entries):
+                for batch in {0, rooms[each.number] - 1}:
+                    place = Position(each.number, entry, batch)
+                    offset = table.offset(place)
+                    assert known.setdefault(place, offset) == offset
+                    assert table.position(offset) == place
+    ordered = [known[place] for place in sorted(known)]
+    assert ordered == sorted(set(ordered))
+
+
+def test_a_group_keeps_its_own_numbers_where_another_tables_contradict_them() -> None:
+    log = log_of([Ledger(3, 10), Ledger(7, 2)])
+    mine = Numbering.new(log, 4)
+    longer = mine.extended(log_of([Ledger(7, 2), Ledger(9, 1)]))
+    assert mine.united(longer).bases == (0, 40, 48)
+    assert longer.united(mine).numbers == (3, 7, 9)
+    assert mine.united(Numbering.new(log, 1)) == mine
+    assert mine.united(Numbering.new(log_of([Ledger(7, 2)]), 4)) == mine
+
+
+def test_a_table_of_an_earlier_version_is_read_and_written_as_it_was() -> None:
+    text = "1,4,3,48|3:0,7:40"
+    assert Numbering.parse(text).text() == text
+    assert Numbering.parse("2,4,3,48|3:0,7:40:1").offset(Position(7, 2, 0)) == 42
+
+
 def test_r1_when_all_that_was_known_is_gone_the_numbers_go_up() -> None:
     old = Numbering.new(log_of([Ledger(3, 10), Ledger(7, 2)]), 1)
     new = old.extended(log_of([Ledger(40, 5)]))
@@ -92,7 +134,8 @@ def test_i1_a_batch_larger_than_its_room_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1,1,1,0|", "2,1,1,0|1:0", "1,0,1,0|1:0", "1,1,1,0|1", "1,1,1|1:0", "x"]
+    "text",
+    ["", "1,1,1,0|", "3,1,1,0|1:0", "1,1,1,0|1:0:0", "1,0,1,0|1:0", "1,1,1,0|1", "1,1,1|1:0", "x"],
 )
 def test_a_table_that_can_not_be_read(text: str) -> None:
     with pytest.raises(BrokerError):

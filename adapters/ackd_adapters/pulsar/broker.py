@@ -9,10 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
+import pulsar
+
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import (
     Capabilities,
+    Committed,
     Condition,
     ConsumerSpec,
     DeadOrigin,
@@ -22,14 +25,18 @@ from ackd.ports import (
     StartPolicy,
     own_topics,
 )
+from ackd_adapters.pulsar import errors
 from ackd_adapters.pulsar.config import PulsarOptions, check_spec
 from ackd_adapters.pulsar.connection import Connection
 from ackd_adapters.pulsar.consumer import PulsarConsumer
 from ackd_adapters.pulsar.dead import origin, written
-from ackd_adapters.pulsar.logs import Logs
+from ackd_adapters.pulsar.handover import Handover
+from ackd_adapters.pulsar.logs import REFUSED, Logs
+from ackd_adapters.pulsar.names import SCHEME
 from ackd_adapters.pulsar.positions import METADATA_CHARS_MAX
 from ackd_adapters.pulsar.publish import Publisher
 from ackd_adapters.pulsar.rest import RestError
+from ackd_adapters.pulsar.tables import Tables
 
 CONFLICT: Final = 409
 CLOSE_S: Final = 5.0
@@ -66,7 +73,8 @@ class PulsarBroker:
         )
         self._connection = Connection(options)
         self._logs = Logs(self._connection)
-        self._publisher = Publisher(self._connection, self._logs)
+        self._tables = Tables(self._connection, self._logs)
+        self._publisher = Publisher(self._connection, self._logs, self._tables)
         self._consumers: list[PulsarConsumer] = []
         self._cluster = ""
         self._condition: Condition | None = None
@@ -112,10 +120,34 @@ class PulsarBroker:
     def _dead_origins(self, records: Sequence[Record]) -> list[DeadOrigin | None]:
         names = self._connection.names
         headers = [written(each, names) for each in records]
-        return [None if each is None else origin(each, self._logs, names) for each in headers]
+        return [
+            None if each is None else origin(each, self._logs, self._tables, names)
+            for each in headers
+        ]
 
     def retry_topic(self, group: str) -> str:
         return own_topics.retry_topic(group)
+
+    async def group_members(self, group: str) -> list[str]:
+        """The members of the topics of this connection's consumers of the group."""
+        return await asyncio.to_thread(self._handover(group).members, self._partitions_of(group))
+
+    async def move_group(self, group: str, positions: Mapping[TopicPartition, Committed]) -> None:
+        await asyncio.to_thread(self._handover(group).take, positions)
+
+    async def acks_above(
+        self, group: str, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, list[tuple[int, int]]]:
+        handover = self._handover(group)
+        return await asyncio.to_thread(lambda: {at: handover.finished(at) for at in partitions})
+
+    async def give_back(
+        self,
+        group: str,
+        positions: Mapping[TopicPartition, Committed],
+        finished: Mapping[TopicPartition, Sequence[tuple[int, int]]],
+    ) -> None:
+        await asyncio.to_thread(self._handover(group).give, positions, finished)
 
     def conditions(self) -> list[Condition]:
         return [] if self._condition is None else [self._condition]
@@ -128,6 +160,29 @@ class PulsarBroker:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await asyncio.to_thread(self._connection.close)
+
+    def _make_by_use(self, topic: str, why: str) -> None:
+        """Brokers make a topic when it is used for the first time, unless they are told not to."""
+        path = SCHEME + self._connection.names.path(topic)
+        try:
+            self._connection.client.create_producer(path).close()
+        except pulsar.PulsarException as error:
+            raise BrokerError(
+                f"ackd's role may not make the topic {path}, and the broker does not make it by "
+                f"itself ({errors.code_of(error)}): make it, or grant the role more ({why})"
+            ) from error
+
+    def _handover(self, group: str) -> Handover:
+        return Handover(self._connection, self._logs, group)
+
+    def _partitions_of(self, group: str) -> list[TopicPartition]:
+        """Of what was looked up by consumers of the group."""
+        topics = {topic for each in self._consumers for topic in each.topics_of(group)}
+        return [
+            TopicPartition(topic, number)
+            for topic in sorted(topics)
+            for number in range(max(self._logs.count(topic), 1))
+        ]
 
     def _find_cluster(self) -> str:
         found = self._connection.rest.ask("GET", "clusters")
@@ -147,7 +202,9 @@ class PulsarBroker:
         try:
             rest.ask("PUT", f"{path}/partitions", count)
         except RestError as error:
-            if error.status_code != CONFLICT:
+            if error.status_code in REFUSED:
+                self._make_by_use(topic, error.detail)
+            elif error.status_code != CONFLICT:
                 raise
         for number in range(max(self._logs.partitions(topic) or 0, 1)):
-            self._logs.read(TopicPartition(topic, number), stride=1)
+            self._tables.read(TopicPartition(topic, number))

@@ -56,8 +56,8 @@ class PulsarOptions:
     tls_key_file: Path | None = setting(None, "Client key (PEM); needs `tls_cert_file`.")
     batch_messages_max: int = setting(
         1024,
-        "For how many messages of one producer batch ackd's offsets have room; fixed when ackd "
-        "numbers a topic for the first time. 1 makes the smallest records, for topics whose "
+        "For how many messages of one producer batch ackd's offsets have room. Another value "
+        "counts from the next ledger of a topic on. 1 makes the smallest records, for topics whose "
         "producers do not batch. A larger batch stops its partition, and readiness says so.",
         min=1,
         max=65536,

@@ -30,14 +30,16 @@ from ackd_adapters.pulsar.letters import topics_of
 from ackd_adapters.pulsar.logs import Logs
 from ackd_adapters.pulsar.member import Member
 from ackd_adapters.pulsar.names import SCHEME, is_pattern, whole
-from ackd_adapters.pulsar.numbering import Numbering
+from ackd_adapters.pulsar.numbering import Numbering, Position
 from ackd_adapters.pulsar.positions import Positions
 from ackd_adapters.pulsar.reading import Reading
 from ackd_adapters.pulsar.rest import number
+from ackd_adapters.pulsar.tables import GroupProperties, Tables
 
 LEAVE_S: Final = 5.0
 
 
+# tidy: long-class attributes=14 -- implements a port of 13 methods
 class PulsarConsumer:
     """A member of a Pulsar subscription: implements `ackd.ports.Consumer`."""
 
@@ -50,10 +52,13 @@ class PulsarConsumer:
         self._box = Box(
             asyncio.get_running_loop(), options.fetch_records_max, options.fetch_bytes_max
         )
-        self._positions = Positions(connection, logs, spec.group)
+        properties = GroupProperties(connection, logs, spec.group)
+        self._tables = Tables(connection, logs, properties, joins=spec.joins)
+        self._positions = Positions(connection, logs, self._tables, properties)
         self._sessions: dict[TopicPartition, Reading] = {}
         self._paused: set[TopicPartition] = set()
         self._kept: list[ConsumerEvent] = []
+        self._found: tuple[str, ...] = ()
         self._numbers = 0
         name = spec.static_id or f"{spec.client_id}-{uuid.uuid4().hex[:8]}"
         self._member = Member(connection, logs, self._positions, self._box, name, self._find)
@@ -91,7 +96,14 @@ class PulsarConsumer:
             ),
         )
         reading = Reading(
-            self._connection, self._logs, self._box, self._numbers, partition, offset, delays
+            self._connection,
+            self._logs,
+            self._tables,
+            self._box,
+            self._numbers,
+            partition,
+            offset,
+            delays,
         )
         self._sessions[partition] = reading
         reading.start()
@@ -119,6 +131,10 @@ class PulsarConsumer:
         self._check()
         return await asyncio.to_thread(self._find)
 
+    def topics_of(self, group: str) -> list[str]:
+        """The topics that it found when it looked last, if it is of this group."""
+        return list(self._found) if group == self._spec.group else []
+
     async def committed(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, Committed]:
@@ -135,7 +151,7 @@ class PulsarConsumer:
 
     async def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         self._check()
-        return await asyncio.to_thread(self._logs.range, partition)
+        return await asyncio.to_thread(self._tables.range, partition)
 
     async def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
         """Searches by the time that the producer gave the message."""
@@ -178,6 +194,7 @@ class PulsarConsumer:
             ):
                 continue
             if isinstance(event, TopicReplaced):
+                self._tables.forget(event.topic)
                 for partition in [each for each in self._sessions if each.topic == event.topic]:
                     self.stop_fetch(partition)
             found.append(event)
@@ -198,11 +215,12 @@ class PulsarConsumer:
             count = self._logs.partitions(topic)
             if count is not None:
                 found.append(TopicInfo(topic, self._identity(topic), max(count, 1)))
+        self._found = tuple(each.topic for each in found)
         return found
 
     def _identity(self, topic: str) -> bytes:
         """The identity in the first partition's table: it is deleted with the topic."""
-        table: Numbering = self._logs.read(TopicPartition(topic, 0))[0]
+        table: Numbering = self._tables.read(TopicPartition(topic, 0))[0]
         return topic_id_of(f"{self._connection.names.path(topic)} {table.anchor}")
 
     def _commit(self, positions: dict[TopicPartition, Committed]) -> None:
@@ -217,11 +235,11 @@ class PulsarConsumer:
 
     def _offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
         path = self._logs.rest_path(partition)
-        found, log = self._logs.read(partition)
+        found, log = self._tables.read(partition)
         first, end = found.range(log)
         answer = self._connection.rest.table(f"{path}/messageid/{max(timestamp_ms, 0)}")
         ledger, entry = number(answer.get("ledgerId")), number(answer.get("entryId"))
         if ledger < 0 or not found.knows(ledger):
             return first
-        place = found.bases[found.numbers.index(ledger)] + max(entry, 0) * found.stride
+        place = found.offset(Position(ledger, max(entry, 0), 0))
         return min(max(place, first), end)

@@ -17,6 +17,7 @@ from ackd.ports import DeadOrigin, Record
 from ackd_adapters.pulsar.logs import Logs
 from ackd_adapters.pulsar.names import Names, TopicNameError, whole
 from ackd_adapters.pulsar.numbering import Numbering, Position
+from ackd_adapters.pulsar.tables import Tables
 
 REAL_TOPIC: Final = "REAL_TOPIC"
 ORIGIN_ID: Final = "ORIGIN_MESSAGE_ID"
@@ -65,21 +66,23 @@ def written(record: Record, names: Names) -> Written | None:
     return Written(names.short(topic), partition, Position(numbers[0], numbers[1], batch), attempts)
 
 
-def origin(place: Written, logs: Logs, names: Names) -> DeadOrigin | None:
+def origin(place: Written, logs: Logs, tables: Tables, names: Names) -> DeadOrigin | None:
     """The message's position by the topic's offset table. None when the message no longer exists.
     Blocks; raises BrokerError when the broker does not answer.
     """
     count = logs.partitions(place.topic)
     if count is None or place.partition >= max(count, 1):
         return None
-    numbering = logs.numbering(TopicPartition(place.topic, place.partition), place.position.ledger)
+    numbering = tables.numbering(
+        TopicPartition(place.topic, place.partition), place.position.ledger
+    )
     if not numbering.knows(place.position.ledger):
         return None
     try:
         offset = numbering.offset(place.position)
     except BrokerError:
         return None  # The batch is larger than the stride leaves room for.
-    head: Numbering = logs.numbering(TopicPartition(place.topic, 0))
+    head: Numbering = tables.numbering(TopicPartition(place.topic, 0))
     identity = topic_id_of(f"{names.path(place.topic)} {head.anchor}")
     return DeadOrigin(place.topic, identity, place.partition, offset, place.attempts)
 

@@ -17,7 +17,8 @@ from ackd.errors import BrokerError
 from ackd.ports import Delay, Record
 from ackd_adapters.pulsar.config import PulsarOptions
 from ackd_adapters.pulsar.entries import EntryFollower, Going
-from ackd_adapters.pulsar.letters import DEAD, bounded, holds_letters, is_own, letter
+from ackd_adapters.pulsar.letters import DEAD, bounded, holds_letters, letter
+from ackd_adapters.pulsar.names import is_own
 from ackd_adapters.pulsar.numbering import Position
 
 LOG: Final = logging.getLogger("ackd.pulsar")

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from ackd.ports import Delay, Record
-from ackd.ports.own_topics import is_own_topic, is_retry_topic
+from ackd.ports.own_topics import is_retry_topic
 from ackd_adapters.pulsar.dead import RECONSUMED
+from ackd_adapters.pulsar.names import is_own
 
 DELAY_TIME: Final = "DELAY_TIME"
 RETRY: Final = "-RETRY"
@@ -33,11 +34,6 @@ def holds_letters(topic: str) -> bool:
 def is_retry(topic: str) -> bool:
     """Whether it is a retry topic: ackd's, or one of Pulsar's consumers."""
     return is_retry_topic(topic.rpartition("/")[2]) or holds_letters(topic)
-
-
-def is_own(topic: str) -> bool:
-    """Whether it is one of ackd's topics, in any namespace."""
-    return is_own_topic(topic.rpartition("/")[2])
 
 
 def topics_of(topics: Sequence[str], group: str) -> list[str]:

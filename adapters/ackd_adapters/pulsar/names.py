@@ -62,6 +62,11 @@ def is_pattern(topic: str) -> bool:
     return topic.startswith("^")
 
 
+def is_own(topic: str) -> bool:
+    """Whether it is one of ackd's topics, in any namespace."""
+    return is_own_topic(topic.rpartition("/")[2])
+
+
 def whole(full: str) -> str:
     """A partition's name without its number: what partitioned and plain topics are listed by."""
     return _PARTITION.sub("", full)

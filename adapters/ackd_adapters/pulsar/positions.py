@@ -10,7 +10,6 @@ and it wins. All calls block.
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import quote
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
@@ -19,38 +18,31 @@ from ackd_adapters.pulsar.connection import Connection
 from ackd_adapters.pulsar.logs import NOT_FOUND, Logs
 from ackd_adapters.pulsar.numbering import Position
 from ackd_adapters.pulsar.rest import Json, RestError, table
+from ackd_adapters.pulsar.tables import GroupProperties, Tables
 
 PROPERTY: Final = "ackd.position"
 METADATA_CHARS_MAX: Final = 4096
 NONE: Final = Committed(-1, "")
-CONFLICT: Final = 409
 
 
 class Positions:
     """The positions of one group."""
 
-    def __init__(self, connection: Connection, logs: Logs, group: str) -> None:
+    def __init__(
+        self, connection: Connection, logs: Logs, tables: Tables, properties: GroupProperties
+    ) -> None:
         self._connection = connection
         self._logs = logs
-        self.group = group
+        self._tables = tables
+        self._properties = properties
+        self.group = properties.group
         self._last: dict[TopicPartition, int] = {}
-        self._group = quote(group, safe="")
 
     def ensure(self, partition: TopicPartition) -> None:
         """Make the subscription unless it exists; from the first message on, so that the broker
         deletes nothing before the group's start is known. Raises BrokerError.
         """
-        body: Json = {
-            "ledgerId": -1,
-            "entryId": -1,
-            "partitionIndex": -1,
-            "properties": {PROPERTY: _text(NONE)},
-        }
-        try:
-            self._connection.rest.ask("PUT", self._path(partition), body)
-        except RestError as error:
-            if error.status_code != CONFLICT:
-                raise
+        self._properties.create(partition, {PROPERTY: _text(NONE)})
 
     def committed(self, partition: TopicPartition) -> Committed:
         """The group's position in a partition, with its metadata. Raises BrokerError."""
@@ -72,7 +64,7 @@ class Positions:
         ledger, _, entry = str(cursor).partition(":")
         if not ledger.isdecimal():
             return ours or NONE
-        numbering = self._logs.read(partition)[0]
+        numbering = self._tables.read(partition)[0]
         if not numbering.knows(int(ledger)):
             return ours or NONE
         after = numbering.offset(Position(int(ledger), int(entry) + 1, 0))
@@ -89,11 +81,10 @@ class Positions:
         before = self._last.get(partition)
         if before is None:
             before = self.committed(partition).offset
-        path = self._path(partition)
-        self._connection.rest.ask("PUT", f"{path}/properties", {PROPERTY: _text(position)})
+        self._properties.write(partition, PROPERTY, _text(position))
         self._last[partition] = position.offset
         if position.offset < before:
-            self._move_back(partition, position.offset)
+            self.move_back(partition, position.offset)
 
     def forget(self, partition: TopicPartition) -> None:
         """Drop the cache: another sidecar may have committed meanwhile."""
@@ -103,25 +94,24 @@ class Positions:
         """Up to where the cursor may be acked: the last whole entry below an offset, but never the
         log's last message. So a ledger stays until the table knows its final length.
         """
-        numbering, log = self._logs.look(partition)
+        numbering, log = self._tables.look(partition)
         last = log.last()
         if last is None or offset <= numbering.bases[0]:
             return None
         at = numbering.position(offset - 1)
-        if at.batch + 1 < numbering.stride:
+        if at.batch + 1 < numbering.room(at.ledger):
             at = Position(at.ledger, at.entry - 1, 0)
         if (at.ledger, at.entry) >= (last.ledger, last.entry):
             at = Position(last.ledger, last.entry - 1, 0)
         return at if at.entry >= 0 else None
 
-    def _move_back(self, partition: TopicPartition, offset: int) -> None:
-        numbering, log = self._logs.look(partition)
+    def move_back(self, partition: TopicPartition, offset: int) -> None:
+        """Set the cursor, so that plain consumers go on with this message. Raises BrokerError."""
+        numbering, log = self._tables.look(partition)
         at = numbering.position(max(offset, numbering.range(log)[0]))
         body: Json = {"ledgerId": at.ledger, "entryId": at.entry, "partitionIndex": -1}
-        self._connection.rest.ask("POST", f"{self._path(partition)}/resetcursor", body)
-
-    def _path(self, partition: TopicPartition) -> str:
-        return f"{self._logs.rest_path(partition)}/subscription/{self._group}"
+        path = f"{self._properties.path(partition)}/resetcursor"
+        self._connection.rest.ask("POST", path, body)
 
 
 def _text(position: Committed) -> str:

@@ -26,6 +26,7 @@ from ackd_adapters.pulsar.logs import Logs
 from ackd_adapters.pulsar.message import java_hash, partition_key, properties
 from ackd_adapters.pulsar.names import TopicNameError
 from ackd_adapters.pulsar.numbering import Position
+from ackd_adapters.pulsar.tables import Tables
 
 THREADS: Final = 1
 """One: two would change the order of calls."""
@@ -35,9 +36,10 @@ CLOSE_S: Final = 5.0
 class Publisher:
     """Sends and waits for the broker's answers."""
 
-    def __init__(self, connection: Connection, logs: Logs) -> None:
+    def __init__(self, connection: Connection, logs: Logs, tables: Tables) -> None:
         self._connection = connection
         self._logs = logs
+        self._tables = tables
         self._options = connection.options
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="ackd-pulsar-publish")
         self._producers: dict[TopicPartition, Any] = {}
@@ -180,7 +182,7 @@ class Publisher:
             return place
         partition, at = place
         try:
-            offset = self._logs.offset(partition, at)
+            offset = self._tables.offset(partition, at)
         except AckdError:
             # The message is stored; only the table can't be read now.
             offset = -1

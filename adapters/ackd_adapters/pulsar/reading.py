@@ -24,6 +24,7 @@ from ackd_adapters.pulsar.ids import batch_of
 from ackd_adapters.pulsar.logs import Logs
 from ackd_adapters.pulsar.message import read_headers, read_key
 from ackd_adapters.pulsar.numbering import Position
+from ackd_adapters.pulsar.tables import Tables
 
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 1024 * 1024
@@ -37,7 +38,7 @@ class _GapError(Exception):
     """Read once more from where the gap begins."""
 
 
-# tidy: long-class attributes=18 -- the state of one reader
+# tidy: long-class attributes=19 -- the state of one reader
 class Reading:
     """A running session. `stop` is final; `hold` and `go` pause it."""
 
@@ -45,6 +46,7 @@ class Reading:
         self,
         connection: Connection,
         logs: Logs,
+        tables: Tables,
         box: Box,
         session: int,
         partition: TopicPartition,
@@ -55,6 +57,7 @@ class Reading:
         self.partition = partition
         self._connection = connection
         self._logs = logs
+        self._tables = tables
         self._box = box
         self._next = offset
         self._reported_end = -1
@@ -108,7 +111,7 @@ class Reading:
 
     def _read(self) -> bool:
         """Read until the session ends (True) or has to begin again where it was."""
-        found, log = self._logs.read(self.partition)
+        found, log = self._tables.read(self.partition, gives=True)
         first, end = found.range(log)
         if not first <= self._next <= end:
             self._box.put(OutOfRange(self.partition, self.session, first, end))
@@ -197,7 +200,7 @@ class Reading:
         place = message.message_id()
         batch, count = batch_of(place)
         at = Position(place.ledger_id(), place.entry_id(), max(batch, 0))
-        found = self._logs.numbering(self.partition, at.ledger)
+        found = self._tables.numbering(self.partition, at.ledger, gives=True)
         offset = found.offset(at)
         if batch < 0 and self._delays.wanted:
             self._entries[offset] = at
@@ -241,7 +244,7 @@ class Reading:
         """Judge a gap: offsets without messages, or retention was faster than this session
         (True).
         """
-        first, end = self._logs.range(self.partition)
+        first, end = self._tables.range(self.partition)
         if first <= self._next:
             return False
         self._gone = OutOfRange(self.partition, self.session, first, end)
@@ -255,7 +258,7 @@ class Reading:
         now = time.monotonic()
         if now >= self._ask_at:
             self._ask_at = now + ASK_END_S
-            end = self._logs.range(self.partition)[1]
+            end = self._tables.range(self.partition)[1]
         else:
             end = self._next
         if not reader.has_message_available():

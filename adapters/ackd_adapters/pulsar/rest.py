@@ -1,7 +1,7 @@
 """The broker's admin interface (REST v2): blocking, for threads.
 
-Most questions need only the right to consume; a topic's properties and new topics need an admin of
-the tenant.
+Most questions need only the right to consume. Writing a topic's properties and making topics need
+an admin of the tenant; both can be done without.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ from ackd.ports.events import (
     Revoked,
     TopicReplaced,
 )
-from ackd.ports.operator import Groups, TopicLook, TopicSizes
+from ackd.ports.operator import Groups, SingleAcks, TopicLook, TopicSizes
 from ackd.ports.outbox import DedupKeys, Outboxes
 from ackd.ports.peers import PeerLink, PeerNetwork, PeerUser
 from ackd.ports.store import Member, Members, Store
@@ -104,6 +104,7 @@ __all__ = [
     "Revoked",
     "SeesTransactions",
     "SeesTruncation",
+    "SingleAcks",
     "Source",
     "SourceRegistry",
     "StartPolicy",

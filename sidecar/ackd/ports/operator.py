@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from ackd.core.ids import TopicPartition
@@ -21,6 +21,30 @@ class Groups(Protocol):
     async def move_group(self, group: str, positions: Mapping[TopicPartition, Committed]) -> None:
         """Commit positions for a group without members. Raises BrokerError, also if it has
         members.
+        """
+
+
+@runtime_checkable
+class SingleAcks(Protocol):
+    """Groups of plain consumers that remember acks of single messages above their position, as
+    Pulsar's Shared subscriptions do.
+    """
+
+    async def acks_above(
+        self, group: str, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, Sequence[tuple[int, int]]]:
+        """Return the ranges [start, end) above the group's positions that it has acked. Raises
+        BrokerError.
+        """
+
+    async def give_back(
+        self,
+        group: str,
+        positions: Mapping[TopicPartition, Committed],
+        finished: Mapping[TopicPartition, Sequence[tuple[int, int]]],
+    ) -> None:
+        """Leave a group without members to plain consumers: at these positions, with these ranges
+        acked, and without a mark of ackd's. Durable when it returns. Raises BrokerError.
         """
 
 

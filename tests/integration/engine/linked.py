@@ -62,7 +62,8 @@ class Ring:
     members may be silent for `session_ms`.
 
     On RocketMQ one sidecar owns all that a topic has on a broker: a question to a proxy brings
-    messages of all its queues there. There is no retry topic.
+    messages of all its queues there. There is no retry topic. Only Pulsar has topics that are not
+    `partitioned`.
     """
 
     stack: AsyncExitStack
@@ -74,6 +75,7 @@ class Ring:
     limits: PeerLimits | None = None
     pulsar: Pulsar | None = None
     partitions: int = 1
+    partitioned: bool = True
     session_ms: int = 3_000
     rocketmq: RocketMQ | None = None
     traces: TraceSettings = field(default_factory=TraceSettings)
@@ -115,7 +117,8 @@ class Ring:
             )
         if self.pulsar is not None:
             name = f"public/default/{self.topic}"
-            await asyncio.to_thread(self.pulsar.admin.create_topic, name, self.partitions)
+            count = self.partitions if self.partitioned else 0
+            await asyncio.to_thread(self.pulsar.admin.create_topic, name, count)
         if self.rocketmq is not None:
             admin = self.rocketmq.admin
             kind = "FIFO" if self.fifo else "NORMAL"

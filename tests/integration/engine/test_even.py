@@ -13,7 +13,15 @@ import pytest
 from ackd.api.messages import Delivery, SettleVerb
 from ackd.config.peers import PeerSettings
 from ackd.core.ids import TopicPartition
-from tests.integration.engine.linked import ALL, WITH_PARTITIONS, Linked, Ring, numbers, ring_of
+from tests.integration.engine.linked import (
+    ALL,
+    PULSAR,
+    WITH_PARTITIONS,
+    Linked,
+    Ring,
+    numbers,
+    ring_of,
+)
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
@@ -83,6 +91,19 @@ async def test_two_sidecars_share_the_work_at_every_order_of_joining(
     on RocketMQ, where one of them owns all.
     """
     await two_join(four, order)
+    await shares_the_work(four)
+
+
+@pytest.mark.parametrize("four", [PULSAR], indirect=True)
+async def test_two_sidecars_share_the_work_of_a_topic_without_partitions(four: Ring) -> None:
+    """One of them owns it, as Pulsar has no more than a log there."""
+    four.partitions, four.partitioned = 1, False
+    await two_join(four, "ab")
+    await shares_the_work(four)
+
+
+async def shares_the_work(four: Ring) -> None:
+    """Workers beside two sidecars do as much each."""
     await four.until_shared()
     count, done = 200, Counter[int]()
     by: Counter[str] = Counter()

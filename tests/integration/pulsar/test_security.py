@@ -4,10 +4,13 @@ import asyncio
 import http.server
 import json
 import threading
+import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -39,6 +42,7 @@ def guarded() -> Iterator[Pulsar]:
         ask("POST", f"namespaces/{SPACE}/permissions/user", ["produce", "consume"])
         started.admin.create_topic(f"{SPACE}/orders", 2)
         started.admin.create_topic(f"{SPACE}/fresh", 2)
+        started.admin.create_topic(f"{SPACE}/least", 2)
         yield started
 
 
@@ -65,13 +69,13 @@ async def _look(broker: Broker) -> None:
     await broker.partitions("orders")
 
 
-async def works(found: Mapping[str, OptionValue]) -> None:
-    """Publish, read, join, commit, and ask about a single message."""
+async def works(found: Mapping[str, OptionValue], topic: str = "orders") -> None:
+    """Publish, read, join, commit, and learn when a single message is due."""
     broker = open_broker("pulsar", found)
-    part = TopicPartition("orders", 1)
+    part = TopicPartition(topic, 1)
     await broker.start()
     try:
-        first = Outgoing("orders", None, b"one", (), 1)
+        first = Outgoing(topic, None, b"one", (), 1)
 
         async def stored() -> bool:
             (said,) = await broker.publish([first])
@@ -79,7 +83,7 @@ async def works(found: Mapping[str, OptionValue]) -> None:
 
         await wait_until_async(stored, "a first message is stored")
         await fill(broker, part, [b"two"])
-        consumer = broker.consumer(ConsumerSpec("workers", ("orders",), "app"))
+        consumer = broker.consumer(ConsumerSpec("workers", (topic,), "app"))
         await consumer.start()
         reader = Reader(consumer)
         reader.fetch_from(part, 0)
@@ -98,15 +102,116 @@ async def test_an_admin_of_the_tenant_is_enough(guarded: Pulsar) -> None:
     await works(await asyncio.to_thread(options, guarded, folder))
 
 
-async def test_a_role_that_may_only_use_topics_is_told_what_it_lacks(guarded: Pulsar) -> None:
+@dataclass
+class Least:
+    """A role with few rights, at work on one partition of a topic."""
+
+    guarded: Pulsar
+    found: Mapping[str, OptionValue]
+    part: ClassVar[TopicPartition] = TopicPartition("least", 1)
+    path: ClassVar[str] = f"persistent/{SPACE}/least-partition-1"
+
+    async def ask(self, method: str, path: str, body: object = None) -> Any:
+        """The admin interface, as somebody who may do everything."""
+        return await asyncio.to_thread(self.guarded.admin.ask, method, path, body)
+
+    async def publish(self, value: bytes) -> None:
+        """By a connection of its own."""
+        broker = open_broker("pulsar", self.found)
+        await broker.start()
+        await fill(broker, self.part, [value])
+        await broker.close()
+
+    async def read(self, group: str, offset: int, count: int) -> list[tuple[int, bytes | None]]:
+        """Join the group anew, read so many from there on, commit all; offsets and values."""
+        part, broker = self.part, open_broker("pulsar", self.found)
+        await broker.start()
+        try:
+            consumer = broker.consumer(ConsumerSpec(group, (part.topic,), "user"))
+            await consumer.start()
+            reader = Reader(consumer)
+            await reader.until(lambda: part in reader.assigned, "assigned", 60)
+            reader.fetch_from(part, offset)
+            await reader.until(lambda: len(reader.records[part]) >= count, "all", 60)
+            end = (await consumer.log_range(part))[1]
+            await consumer.commit({part: Committed(end, "m" * 50)})
+            assert (await consumer.committed([part]))[part].offset == end
+            return [(each.offset, each.value) for each in reader.records[part]]
+        finally:
+            await broker.close()
+
+
+async def test_the_least_rights_are_to_produce_and_consume_in_the_namespace(
+    guarded: Pulsar,
+) -> None:
+    """The table of offsets is in the group's own subscription then, beside what others keep there.
+    Numbers go on over ledgers that come and go, restarts, and when the role gets more rights.
+    """
+    role = f"user-{time.time_ns()}"
     folder = await asyncio.to_thread(run_dir, "pulsar-user")
-    broker = open_broker("pulsar", await asyncio.to_thread(options, guarded, folder, "user"))
-    fresh = TopicPartition("fresh", 0)
-    await broker.start()
+    least = Least(guarded, await asyncio.to_thread(options, guarded, folder, role))
+    path = least.path
+    await least.ask("POST", f"namespaces/{SPACE}/permissions/{role}", ["produce", "consume"])
+    await works(least.found, "least")
+    earliest = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "properties": {"team": "a"}}
+    await least.ask("PUT", f"{path}/subscription/plain", earliest)
+    seen = await least.read("workers", 0, 2)
+    assert [value for _, value in seen] == [b"one", b"two"]
+    for turn in range(2):
+        await least.ask("PUT", f"{path}/unload")
+        await least.publish(b"turn %d" % turn)
+        again = await least.read("workers" if turn else "plain", seen[-1][0], 2)
+        assert again[0] == seen[-1], "a number does not change, and is one for all groups"
+        assert again[1][0] > again[0][0]
+        seen.append(again[1])
+    kept = await least.ask("GET", f"{path}/subscription/plain/properties")
+    assert kept["team"] == "a"
+    assert {"ackd.offsets", "ackd.position"} <= kept.keys()
+    assert await least.ask("GET", f"{path}/properties") == {}
+    # More rights: the same numbers, which are the topic's from now on.
+    tenant = {"allowedClusters": ["standalone"], "adminRoles": ["app"]}
+    await least.ask("POST", f"tenants/{TENANT}", {**tenant, "adminRoles": ["app", role]})
     try:
-        consumer = broker.consumer(ConsumerSpec("g", ("fresh",), "user", joins=False))
-        with pytest.raises(BrokerError, match="admin of the tenant"):
-            await consumer.log_range(fresh)
+        assert await least.read("workers", seen[-1][0], 1) == seen[-1:]
+        await least.ask("PUT", f"{path}/unload")
+        assert await least.read("workers", seen[-1][0], 1) == seen[-1:]
+        text = (await least.ask("GET", f"{path}/properties"))["ackd.offsets"]
+        assert text.startswith("1,1024,")
+    finally:
+        await least.ask("POST", f"tenants/{TENANT}", tenant)
+
+
+async def test_own_topics_are_made_by_use_and_what_a_role_lacks_is_named(guarded: Pulsar) -> None:
+    """A dead-letter topic has numbers that stay, though nobody is subscribed to it; whoever is in
+    no group is told that they would not.
+    """
+    folder = await asyncio.to_thread(run_dir, "pulsar-user")
+    found = await asyncio.to_thread(options, guarded, folder, "user")
+    broker = open_broker("pulsar", found)
+    await broker.start()
+    dead = TopicPartition(broker.dead_letter_topic(f"g{time.time_ns()}"), 0)
+    try:
+        await broker.ensure_topic(dead.topic, {"partitions": "4"})
+        assert await broker.partitions(dead.topic) == 1, "as the broker makes it"
+        await fill(broker, dead, [b"x", b"y"])
+        for _ in range(2):
+            consumer = broker.consumer(ConsumerSpec("g", (dead.topic,), "user", joins=False))
+            await consumer.start()
+            reader = Reader(consumer)
+            reader.fetch_from(dead, 0)
+            await reader.until(lambda: len(reader.offsets(dead)) == 2, "both", 60)  # noqa: B023 -- awaited in this turn
+            assert reader.offsets(dead) == [0, 1]
+            await consumer.close()
+            path = f"persistent/{SPACE}/{dead.topic}/unload"
+            await asyncio.to_thread(guarded.admin.ask, "PUT", path)
+        alone = broker.consumer(ConsumerSpec("g", ("fresh",), "user", joins=False))
+        await alone.start()
+        reader = Reader(alone)
+        reader.fetch_from(TopicPartition("fresh", 0), 0)
+        await reader.until(lambda: reader.condition("reader fresh/0") is not None, "told", 60)
+        said = reader.condition("reader fresh/0")
+        assert said is not None
+        assert "admin of the tenant" in said.detail
     finally:
         await broker.close()
 

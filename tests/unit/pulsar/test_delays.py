@@ -99,7 +99,7 @@ def delays(log: Log, wait_ms: int = 0, topic: str = "orders", *, honor: bool = T
 
 
 def at(*entries: int) -> dict[int, Position]:
-    """EntryFollower whose offsets are ten times their number."""
+    """Entries whose offsets are ten times their number."""
     return {entry * 10: Position(7, entry, 0) for entry in entries}
 
 

@@ -17,6 +17,7 @@ from ackd_adapters.pulsar.entries import EntryFollower
 from ackd_adapters.pulsar.logs import Logs
 from ackd_adapters.pulsar.numbering import Ledger, Log, Numbering
 from ackd_adapters.pulsar.reading import Reading, _GapError
+from ackd_adapters.pulsar.tables import Tables
 from ackd_adapters.pulsar.wire import ClusterAccess
 
 PART = TopicPartition("orders", 0)
@@ -28,7 +29,9 @@ class OneLog:
 
     first = 0
 
-    def numbering(self, partition: TopicPartition, ledger: int | None = None) -> Numbering:
+    def numbering(
+        self, partition: TopicPartition, ledger: int | None = None, *, gives: bool = False
+    ) -> Numbering:
         return Numbering.new(LOG, 1)
 
     def range(self, partition: TopicPartition) -> tuple[int, int]:
@@ -81,7 +84,8 @@ class Reader:
 def begin(box: Box, logs: OneLog, delays: Delays | None = None) -> Reading:
     plain = PulsarOptions(service_url="pulsar://a", admin_url="http://a", honor_client_delays=False)
     delays = delays or Delays(plain, PART.topic, no_entries)
-    return Reading(cast("Connection", None), cast("Logs", logs), box, 1, PART, 0, delays)
+    tables = cast("Tables", logs)
+    return Reading(cast("Connection", None), cast("Logs", logs), tables, box, 1, PART, 0, delays)
 
 
 def no_entries() -> EntryFollower:

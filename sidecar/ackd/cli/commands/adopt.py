@@ -9,6 +9,7 @@ external commit.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ackd.cli import common
@@ -35,7 +36,9 @@ class AdoptedPartition:
     `committed`: the group's position, -1 if it has none. `external`: an external client committed
     it. `record`: the watermark of the store's record, -1 without a record. `start`: the first
     offset that ackd delivers. `to_come` counts the offsets from `start` to the end of the log,
-    `passed_over` those in the log before `start`. An existing record has `again` of the former as
+    `passed_over` those in the log before `start`. `acked_above`: ranges [first, end) of `to_come`
+    that plain consumers acked one by one, as Pulsar remembers it; ackd takes them over as finished.
+    An existing record has `again` of the former as
     finished and `skipped` of the latter as unfinished. `expired` counts offsets that retention
     deleted before the group saw them.
     """
@@ -54,6 +57,7 @@ class AdoptedPartition:
     again: int = 0
     skipped: int = 0
     expired: int = 0
+    acked_above: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -94,8 +98,14 @@ async def adopt(parts: Parts, *, do: bool) -> Plan:
     wanted = parts.partitions()
     committed = await parts.consumer.committed([tp for tp, _ in wanted])
     new = all(each.offset < 0 for each in committed.values())
+    acked: Mapping[TopicPartition, Sequence[tuple[int, int]]] = {}
+    if parts.single_acks is not None:
+        acked = await parts.single_acks.acks_above(parts.group, [tp for tp, _ in wanted])
     for tp, key in wanted:
-        plan.partitions.append(await _place(parts, tp, key, committed[tp], new=new))
+        place = await _place(parts, tp, key, committed[tp], new=new)
+        if not place.external and judge(key, committed[tp]).ours is None:
+            place.acked_above = [each for each in acked.get(tp, ()) if each[0] >= place.start]
+        plan.partitions.append(place)
     plan.blocked = _blocked(parts, plan)
     if do and not plan.blocked:
         await _do(parts, plan, wanted, committed)
@@ -183,15 +193,23 @@ async def _do(
     """
     positions = {}
     for place, (tp, key) in zip(plan.partitions, wanted, strict=True):
-        record: FoundKeys | None = parts.records.get(key)
-        if record is not None:
-            continue  # the sidecar compares record and commit when it starts, as the plan says
         if judge(key, committed[tp]).ours is not None:
             continue  # ackd's own commit: the sidecar skips the finished ranges in its metadata
-        snapshot = await parts.open(key, place.start)
+        record: FoundKeys | None = parts.records.get(key)
+        snapshot = await parts.open(key, place.start if record is None else None)
+        if place.acked_above:
+            await parts.finish(key, place.acked_above)
+        if record is not None:
+            continue  # the sidecar compares record and commit when it starts, as the plan says
         chars = parts.broker.capabilities.commit_metadata_chars
         mark = encode(
-            key.cluster, key.topic_id, snapshot.epoch, place.start, snapshot.version, (), chars
+            key.cluster,
+            key.topic_id,
+            snapshot.epoch,
+            place.start,
+            snapshot.version,
+            place.acked_above,
+            chars,
         )
         positions[tp] = Committed(place.start, mark)
     if parts.groups is not None:

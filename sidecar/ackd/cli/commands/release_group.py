@@ -1,7 +1,8 @@
 """`ackd release-group`: hand a group back to plain consumers, and list what they will see twice.
 
 A plain consumer keeps one offset per partition. The command therefore commits the first unfinished
-offset and lists the finished ranges above it: plain consumers get those messages again. A message
+offset and lists the finished ranges above it: plain consumers get those messages again. On Pulsar
+it acks them instead, and plain consumers get none of them. A message
 that ackd moved to the retry topic has its only live copy there, and plain consumers do not read
 that topic. The command lists these copies; `--copies` decides whether they block the release, stay
 unread, or are published to their origin topic again.
@@ -64,7 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @dataclass(slots=True)
 class ReleasedPartition:
     """`position` is the offset that the command commits for plain consumers. `finished_above` holds
-    the finished ranges [first, end) that they get again, with `twice` offsets in all.
+    the finished ranges [first, end) above it. Plain consumers get those again, `twice` offsets in
+    all; but not where the broker remembers acks of single messages (Pulsar): the command acks them.
     """
 
     topic: str
@@ -149,10 +151,31 @@ async def leave(parts: Parts, *, do: bool, copies: str = "refuse") -> Leaving:
         if copies == "origin":
             for copy, letter in zip(leaving.copies, found, strict=True):
                 await retries.publish(copy, letter)
-    if parts.groups is not None:
+    if parts.single_acks is not None:
+        await _give_back(parts, leaving, positions)
+    elif parts.groups is not None:
         await parts.groups.move_group(parts.group, positions)
     leaving.left = True
     return leaving
+
+
+async def _give_back(
+    parts: Parts, leaving: Leaving, positions: dict[TopicPartition, Committed]
+) -> None:
+    """To a broker that remembers acks of single messages. It then knows all that the records know,
+    so they go: who comes back adopts the group anew. Raises BrokerError, StoreError.
+    """
+    if parts.single_acks is None:
+        return
+    finished = {
+        TopicPartition(each.topic, each.partition): each.finished_above
+        for each in leaving.partitions
+    }
+    await parts.single_acks.give_back(parts.group, positions, finished)
+    for _, key in parts.partitions():
+        record = parts.records.get(key)
+        if record is not None and not await parts.survey.forget(record):
+            raise StoreDataError(f"the record {key.text()} was changed meanwhile: start again")
 
 
 def _blocked(parts: Parts, leaving: Leaving, copies: str) -> str:
@@ -186,7 +209,8 @@ async def _place(
     if len(ranges) > RANGES_MAX:
         raise StoreDataError(f"{tp}: more than {RANGES_MAX} finished ranges above its position")
     place = ReleasedPartition(tp.topic, tp.partition, position, end, ranges)
-    place.twice = sum(after - first for first, after in ranges)
+    if parts.single_acks is None:
+        place.twice = sum(after - first for first, after in ranges)
     chars = parts.broker.capabilities.commit_metadata_chars
     mark = encode(key.cluster, key.topic_id, record.epoch, position, 0, ranges, chars)
     return place, Committed(position, mark)
@@ -264,4 +288,4 @@ class _Retries:
         if self._log is None or self._log.info is None:
             return
         key = self._parts.key(self._log.info, letter.partition)
-        await self._parts.finish(key, record.offset)
+        await self._parts.finish(key, [(record.offset, record.offset + 1)])

@@ -8,7 +8,7 @@ import json
 import logging
 import secrets
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -23,7 +23,7 @@ from ackd.core.ids import INCARNATION_BITS, ROLLBACK_EPOCH_BITS, LedgerKey, Topi
 from ackd.core.record.operations import Gap
 from ackd.core.record.protocol import CallStatus, Open, RecordCall, Snapshot
 from ackd.errors import StoreDataError
-from ackd.ports import Broker, Consumer, ConsumerSpec, Groups, Store, TopicInfo
+from ackd.ports import Broker, Consumer, ConsumerSpec, Groups, SingleAcks, Store, TopicInfo
 from ackd.store.build import open_store
 from ackd.store.survey import FoundKeys, Survey
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 OWNER = "operator#0"
+FINISHED_A_CALL = 500
 T = TypeVar("T", bound="DataclassInstance")
 
 
@@ -56,6 +57,11 @@ class Parts:
     def groups(self) -> Groups | None:
         """The broker, if it can do that."""
         return self.broker if isinstance(self.broker, Groups) else None
+
+    @property
+    def single_acks(self) -> SingleAcks | None:
+        """The broker, if its plain groups remember acks of single messages."""
+        return self.broker if isinstance(self.broker, SingleAcks) else None
 
     def partitions(self) -> list[tuple[TopicPartition, LedgerKey]]:
         """All partitions of the subscription's topics, with the keys of their records."""
@@ -93,13 +99,17 @@ class Parts:
             raise StoreDataError(f"the record {key.text()} is {snapshot.verdict.name}")
         return snapshot
 
-    async def finish(self, key: LedgerKey, offset: int) -> None:
-        """Mark an offset as finished: nobody gets its message any more. Raises StoreError."""
+    async def finish(self, key: LedgerKey, ranges: Sequence[tuple[int, int]]) -> None:
+        """Mark ranges [start, end) as finished: nobody gets their messages any more. Raises
+        StoreError.
+        """
         snapshot = await self.open(key)
-        gap = Gap(offset, offset + 1)
-        (reply,) = await self.store.apply([RecordCall(key, [gap], snapshot.term, snapshot.seq + 1)])
-        if reply.verdict is not CallStatus.OK:
-            raise StoreDataError(f"the record {key.text()} is {reply.verdict.name}")
+        for at in range(0, len(ranges), FINISHED_A_CALL):
+            gaps = [Gap(start, end) for start, end in ranges[at : at + FINISHED_A_CALL]]
+            seq = snapshot.seq + 1 + at // FINISHED_A_CALL
+            (reply,) = await self.store.apply([RecordCall(key, gaps, snapshot.term, seq)])
+            if reply.verdict is not CallStatus.OK:
+                raise StoreDataError(f"the record {key.text()} is {reply.verdict.name}")
 
     def reading(self, topic: str) -> Consumer:
         """A consumer that reads a topic without joining the group; the caller closes it."""
