@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ackd.api.messages import Delivery, SettleItem, SettleResult, Status
 from ackd.api.messages import SettleVerb as Do
 from ackd.config.subscription import RETRY_DELAYS_MS
@@ -87,7 +89,10 @@ class Checker(Decisions):
         fields = dict(headers)
         generation = fields["ackd-generation"]
         assert generation is not None
-        _, name, partition, offset = origin_record_of(fields)
+        topic_id, name, partition, offset = origin_record_of(fields)
+        if is_retry(name):
+            self._put_aside(Coordinate(bytes.fromhex(topic_id), partition, offset), fields)
+            return
         holding = self._find(name, partition, offset, int(generation))
         if holding is None:
             self.world.fail(f"R2: a dead copy of {name} {offset} that nobody asked for")
@@ -97,6 +102,14 @@ class Checker(Decisions):
         if message.acked_us and not (message.cancelled or self.disturbed()):
             self.world.fail(f"R2: a dead copy of {name_of(at)}, which was acked")
         message.copies.append(int(generation))
+
+    def _put_aside(self, at: Coordinate, fields: Mapping[str, bytes | None]) -> None:
+        """A record of the retry topic became a dead letter of its own: only a forged one does."""
+        self.book.message(at).copies.append(0)
+        forged = self.forgers is not None and at in self.forgers.forged
+        self.world.note("broker", f"put aside {at.partition}/{at.offset}", fields["ackd-reason"])
+        if not forged and not self.book.flushed_us:
+            self.world.fail(f"I1: {name_of(self.origin(at))} is put aside, which ackd wrote")
 
     def _find(
         self, name: str, partition: int, offset: int, fence: int

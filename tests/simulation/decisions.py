@@ -37,6 +37,7 @@ from ackd.core.record.protocol import (
 from ackd.core.record.transitions import Outcome, Verb
 from tests.simulation.book import Coordinate, Holding, Ledger, Message, Place, name_of
 from tests.simulation.excuses import Excuses
+from tests.simulation.forgers import Forgers
 from tests.simulation.log import Cluster, Topic, is_retry
 from tests.simulation.notes import NoteBook
 from tests.simulation.order import too_early
@@ -73,6 +74,7 @@ class Decisions(Excuses):
         self.notes = NoteBook(world.fail)
         self.deliveries = Deliveries(world, self.book)
         self.enqueued = self.deliveries.enqueued
+        self.forgers: Forgers | None = None
 
     # --- the store's decisions (Observer)
 
@@ -277,8 +279,11 @@ class Decisions(Excuses):
     def _gap(self, at: Coordinate, op: Gap) -> None:
         if op.reason != Finish.SKIPPED:
             self._passed(at, op.start, op.end, "marked as a hole")
-        elif self.cluster.of(at.topic_id) is not None:
+        elif self.cluster.of(at.topic_id) is not None and not self._forged(at):
             self.seeks.skipped(at)
+
+    def _forged(self, at: Coordinate) -> bool:
+        return self.forgers is not None and at in self.forgers.forged
 
     def _passed(self, at: Coordinate, start: int, end: int, what: str) -> None:
         """I1, R7: nothing unfinished is passed over by the watermark or marked as a hole."""
@@ -364,6 +369,10 @@ class Decisions(Excuses):
         if retry is None:
             return
         retry_copy, message = Coordinate(retry.topic_id, *op.copy), self.book.message(at)
+        if self.forgers is not None and retry_copy in self.forgers.forged:
+            if result.outcome is Outcome.CLAIMED:
+                self.forgers.claimed(retry_copy)
+            return
         match result.outcome:
             case Outcome.CLAIMED | Outcome.LOST:
                 if message.claimed_by not in (None, retry_copy) and not self.disturbed():
@@ -387,6 +396,8 @@ class Decisions(Excuses):
 
     def _retry_copy_granted(self, at: Coordinate) -> None:
         """R2: a copy is handed out only after it has claimed its message."""
+        if self.forgers is not None:
+            self.forgers.got(at)
         origin = self.carried.get(at)
         if origin is None:
             return
@@ -408,6 +419,8 @@ class Decisions(Excuses):
     def done(self, at: Coordinate) -> bool:
         """It may leave the unfinished set (I1)."""
         message = self.book.messages.get(at)
+        if self._forged(at):
+            return True
         if message is not None and (message.done or message.sent):
             return True
         if at in self.carried and self.book.message(self.carried[at]).settled(at):

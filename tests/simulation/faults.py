@@ -313,6 +313,10 @@ class Nemesis:
             owner = run.owner_of(key)
             run.checker.book.evicted[place, index] = (self._world.now_us, owner)
 
+    def _copy_keys(self) -> None:
+        """The keys of copies are evicted, and nothing else."""
+        self._run.server.lose_values("copy-keys:")
+
     def _net(self) -> None:
         faults, random = self._run.server.faults, self._random
         faults.request_lost = random.choice([0, 0.02, 0.1])

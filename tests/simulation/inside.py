@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
+from ackd.engine.base.copy_signature import Proof
 from ackd.errors import StoreError, StoreUnknownError
 
 
@@ -45,6 +46,10 @@ class Inside(NamedTuple):
 
 def _ten_seconds(_: int) -> int:
     return 10_000
+
+
+def _always(_: object) -> object:
+    return lambda *_: True
 
 
 def _never(_: object) -> object:
@@ -102,6 +107,12 @@ def _bound_of_all(_: object) -> object:
 TABLE: Final[dict[str, Inside]] = {
     "replays are given up": Inside("ackd.engine.base.replay_log", "UNOPENED_WAIT_MS", _ten_seconds),
     "late acks overtake claims": Inside("ackd.core.record.copies", "perhaps_claimed", _never),
+    "any signature is good": Inside(
+        "ackd.engine.base.copy_keys", "proof", lambda _: lambda *_: Proof.SIGNED
+    ),
+    "what is forged has a place in the order": Inside(
+        "ackd.engine.ownership.ownership", "Ownership._signed", _always
+    ),
     "an unknown outcome is ignored": Inside(
         "ackd.engine.partition.partition", "Partition.failed", _deaf_to_the_unknown
     ),

@@ -11,6 +11,7 @@ from tests.simulation import mutants_of_cancels as cancels
 from tests.simulation import mutants_of_copies as copies
 from tests.simulation import mutants_of_engine as engine
 from tests.simulation import mutants_of_foreign_delays as foreign_delays
+from tests.simulation import mutants_of_forgers as forgers
 from tests.simulation import mutants_of_linked as linked
 from tests.simulation import mutants_of_notes as notes
 from tests.simulation import mutants_of_order as order
@@ -32,6 +33,7 @@ MUTANTS = (
         rows={(Phase.DEAD, Verb.ACK): TransitionStep(Outcome.ACKED, State.FINISHED)},
     ),
     *copies.MUTANTS,
+    *forgers.MUTANTS,
     *progress.MUTANTS,
     *rollback.MUTANTS,
     *record.MUTANTS,

@@ -78,6 +78,7 @@ class Plan:
     in_flight: int = 0  # so many leases at once; 0: as many as the default says
     breaker: int = 0  # after so many failures in a row only trials are delivered; 0: everything
     replays: int = 0  # 1: answers are lost, and every receive is repeated with its attempt_id
+    forgers: int = 0  # 1: somebody writes copies of his own into the retry topic
     wait_ms: int = 0  # applications wait so long, each at a sidecar of its own; 0: drawn, anywhere
     weights: dict[str, int] = field(default_factory=dict)
     acts: list[Act] = field(default_factory=list)

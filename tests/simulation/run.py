@@ -20,6 +20,7 @@ from tests.simulation.book import Coordinate, Holding, Place
 from tests.simulation.broker import BrokerFaults
 from tests.simulation.checker import Checker
 from tests.simulation.faults import TOPIC, Nemesis
+from tests.simulation.forgers import Forgers
 from tests.simulation.group import Group
 from tests.simulation.linked import TRIAL_MS, Bounds
 from tests.simulation.log import Cluster
@@ -86,6 +87,10 @@ class Run:
         self.checker = Checker(self.world, self.cluster)
         self.checker.ordered = self.plan.ordered
         self.group.on_commit.append(self.checker.committed)
+        self.forgers = self.checker.forgers = Forgers(
+            self.world, self.cluster, lambda: self.server.data
+        )
+        self.forgers.active = bool(self.plan.forgers)
         self.server = StoreServer(
             self.world, self.checker, parts.memory, replicated=self.plan.replicated
         )
@@ -177,7 +182,8 @@ class Run:
             log.compact(offset)
 
     def _appended(self, tp: TopicPartition, offset: int, value: bytes, headers: Headers) -> None:
-        self.checker.copied(headers, tp, offset)
+        if not self.forgers.appended(tp, offset, headers):
+            self.checker.copied(headers, tp, offset)
         if tp.topic == TOPIC:
             self.shares.published(tp.partition, offset)
         if tp.topic == OUT:
@@ -231,6 +237,7 @@ class Run:
         world.note("run", "calm")
         self.shares.calm_us = world.now_us
         self.bounds.calm = True
+        self.forgers.active = False
         for app in self.apps:
             app.calm = True
         for sender in self.senders:

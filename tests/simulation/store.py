@@ -188,6 +188,16 @@ class StoreServer:
         self.world.note("store", "evicted", key.partition, index * CHUNK_OFFSETS)
         return key, index
 
+    def lose_values(self, beginning: str) -> None:
+        """The small values of these names are gone."""
+
+        async def work(store: MemoryStore) -> None:
+            for name in [each for each in store.data.values if each.startswith(beginning)]:
+                del store.data.values[name]
+
+        self.execute(work)
+        self.world.note("store", "lost values", beginning)
+
     def step_clock(self, step_us: int) -> None:
         """The server's wall clock jumps."""
         self.world.note("store", "clock", step_us // MS, "ms")

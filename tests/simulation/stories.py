@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.simulation import cancels, foreign_delays, linked, notes, outboxes, plan, shares
+from tests.simulation import cancels, foreign_delays, forgers, linked, notes, outboxes, plan, shares
 from tests.simulation.plan import Story
 
 STORIES: Final = {
@@ -28,6 +28,12 @@ STORIES: Final = {
     "notes": notes.WORK,
     "cancels": cancels.WORK,
     "cancels-forgotten": cancels.AWAY,
+    "forgers": forgers.PLAIN,
+    "forgers-promoted": forgers.PROMOTED,
+    "forgers-reset": forgers.RESET,
+    "forgers-order": forgers.IN_ORDER,
+    "forgers-keys": forgers.KEYS_LOST,
+    "forgers-flushed": forgers.FLUSHED,
     "shares": shares.PLAIN,
     "shares-cut": shares.CUT,
     "shares-away": shares.AWAY,

@@ -10,7 +10,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation import cancels, foreign_delays, inside, mutants, notes, outboxes, shares
+from tests.simulation import (
+    cancels,
+    foreign_delays,
+    forgers,
+    inside,
+    mutants,
+    notes,
+    outboxes,
+    shares,
+)
 from tests.simulation.__main__ import rerun, story_of
 from tests.simulation.mutant import Mutant
 from tests.simulation.mutants import MUTANTS
@@ -126,6 +135,29 @@ def test_r1_a_longer_topic_made_again_is_another_topic() -> None:
     """I1, I2: sessions stand in the old log when the new one is longer already."""
     for seed in range(8):
         outcome = simulate(seed, OUTGROWN)
+        assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("story", "found"),
+    [
+        # A copy that is put aside in a repair was left waiting, and its next owner granted it.
+        (forgers.IN_ORDER, [12]),
+        # All sidecars started after the keys were lost: what was put aside was believed again, and
+        # took its message out of the queue of its key; a later generation was believed.
+        (forgers.KEYS_LOST, [23, 36]),
+        (forgers.PLAIN, []),
+        (forgers.PROMOTED, []),
+        (forgers.RESET, []),
+        (forgers.FLUSHED, []),
+    ],
+)
+def test_r2_what_is_forged_reaches_nobody_and_takes_nothing(story: Story, found: list[int]) -> None:
+    """Somebody writes copies of his own behind each genuine one; no genuine one is put aside."""
+    for seed in [*range(6), *found]:
+        outcome = simulate(seed, story)
         assert outcome.violation is None, rerun(outcome)
 
 

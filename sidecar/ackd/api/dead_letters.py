@@ -63,6 +63,7 @@ class DeadRequest:
     The sidecar first removes the headers named in `remove_headers`, then sets `set_headers`; each
     replaces all headers of its name. `rate_per_s` None = as fast as possible. `confirm`: the
     subscription's name, which a purge needs; front ends ask for it when a redrive `takes_all`.
+    `unsigned`: a redrive also takes what ackd did not sign, and what it put aside.
     """
 
     kind: Kind
@@ -75,6 +76,7 @@ class DeadRequest:
     set_headers: tuple[tuple[str, str], ...] = ()
     remove_headers: tuple[str, ...] = ()
     confirm: str = ""
+    unsigned: bool = False
 
     @property
     def takes_all(self) -> bool:

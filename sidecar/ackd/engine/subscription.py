@@ -72,6 +72,7 @@ from ackd.engine.retry.effect_handlers import effect_handlers
 from ackd.engine.retry.key_queues import KeyQueues
 from ackd.engine.retry.moved_bodies import MovedBodies
 from ackd.engine.retry.own_topic import RetryTopic, dead_letter_topic
+from ackd.engine.retry.signed_logs import SignedLogs
 from ackd.engine.settlement.notes import ProgressNotes
 from ackd.engine.settlement.settle import LeaseLook
 from ackd.engine.settlement.subscription_settles import SubscriptionSettles
@@ -97,7 +98,7 @@ RETRY_TOPIC_MS = 200
 """How long joining the group waits for the retry topic, which may also come later."""
 
 
-# tidy: long-class lines=385 attributes=34 -- the composition root: an attribute for each part
+# tidy: long-class lines=400 attributes=35 -- the composition root: an attribute for each part
 class Subscription:
     """The parts of one subscription. `handed`: leases of partitions that others own by now;
     `by_name`: the tables through which others find its parts; `look`: looks a lease up.
@@ -151,6 +152,8 @@ class Subscription:
         dead_lettered = partial(copied, SpanEvent.DEAD_LETTER, dead.name)
         self.send_back = Copier(state, context, RETRY, retry, self.bodies, sent_back)
         self.dead_letters = Copier(state, context, DEAD, dead, self.bodies, dead_lettered)
+        topics, others = (retry.name, dead.name), self.membership
+        self.signed_logs = SignedLogs(state, context, topics, others.winner, others.all_sign)
         self.dead_letter_records = DeadLetterRecords(context)
         self.copy_filter = OwnCopyFilter(
             self.name, state.configured.topics, (retry.name, dead.name), context.metrics
@@ -392,6 +395,8 @@ class Subscription:
         """Work until cancelled. Store and broker may come and go meanwhile."""
         try:
             await self._until_done(self.heartbeat.register)
+            load = self.state.copy_keys.load
+            await self._until_done(partial(load, self.context.store, self.name))
             async with asyncio.TaskGroup() as group:
                 # Saves one rebalance if it is quick; joining does not wait any longer for it.
                 making = group.create_task(self.retry_topic.run())
@@ -413,6 +418,7 @@ class Subscription:
             self.key_queues.run,
             self.send_back.run,
             self.dead_letters.run,
+            self.signed_logs.run,
             self.operations.run,
             self.bodies.run,
         ]
@@ -500,6 +506,7 @@ def _state(
 
 def _note(note: MemberNote, peers: PeerParts | None) -> MemberNote:
     """What this sidecar writes about itself, with the address where others reach it."""
+    note = replace(note, signs=True)
     return note if peers is None else replace(note, peer=peers.links.address)
 
 

@@ -69,7 +69,7 @@ end
 Origins.move = function(offset, key, generation, origin)
   local old = Origins.of(offset)
   if old then Origins.leave(offset, old) else Origins.count = Origins.count + 1 end
-  origin[Origin.GENERATION] = generation
+  origin[Origin.GENERATION], origin[Origin.COPY_OFFSET] = generation, 1
   Origins.set(offset, origin)
   if key ~= 0 then Origins.block(offset, origin, key) end
   return generation
@@ -272,6 +272,45 @@ Origins[Verb.CLOSE] = function(offset, generation, _, partition, place_after)
   answer(Outcome.DONE, State.READY, 0, 0, 0, 0, 0, offset)
 end
 
+-- The mover of a message says where the copy is stored (`copies.name`).
+Origins[Verb.NAME_COPY] = function(offset, generation, _, partition, copy_offset)
+  local origin = Origins.of(offset)
+  if origin and origin[Origin.CLAIMED] == 0 and origin[Origin.GENERATION] == generation then
+    origin[Origin.COPY_PARTITION], origin[Origin.COPY_OFFSET] = partition, copy_offset + 2
+    Origins.set(offset, origin)
+  end
+  answer(Outcome.DONE, State.READY, 0, 0, 0, 0, 0, offset)
+end
+
+-- Whether a copy without a valid signature is the one that the origin record knows (`copies.vouch`).
+Origins[Verb.VOUCH] = function(offset, generation, _, partition, copy_offset)
+  local origin, outcome, at_ms = Origins.of(offset), Outcome.REFUSED, 0
+  if not origin then
+    outcome = Outcome.LOST
+    if now < repair_until then outcome, at_ms = Outcome.HELD, repair_until end
+    return answer(outcome, State.READY, 0, 0, at_ms, 0, 0, offset)
+  end
+  local claimed = origin[Origin.CLAIMED] == 1
+  local known = origin[Origin.COPY_OFFSET] - (claimed and 0 or 2)
+  if generation ~= origin[Origin.GENERATION] then
+    if generation > origin[Origin.GENERATION] and now < repair_until then
+      outcome, at_ms = Outcome.HELD, repair_until
+    elseif generation > origin[Origin.GENERATION] and not claimed and known == -2 then
+      outcome = Outcome.LOST
+    end
+  elseif claimed or known >= 0 then
+    if known == copy_offset and origin[Origin.COPY_PARTITION] == partition then outcome = Outcome.CLAIMED end
+  elseif known == -2 then
+    outcome = Outcome.CLAIMED -- an older build moved the message, which signs nothing
+  elseif now < repair_until then
+    outcome, at_ms = Outcome.HELD, repair_until
+  elseif offset >= watermark then
+    local _, _, value, weight = bits_of(offset)
+    if value % (weight * 2) < weight then outcome, at_ms = Outcome.HELD, now + Bound.VOUCH_AGAIN_MS end
+  end
+  answer(outcome, origin[Slot.STATE], origin[Slot.ATTEMPT], origin[Origin.GENERATION], at_ms, origin[Slot.FIRST_S], 0, offset)
+end
+
 -- The answer to the claim of a retry copy without an origin record: outcome, when to ask again, and true if the copy
 -- gets a new origin record.
 Origins.unknown = function(offset, generation, rollback_epoch, known)
@@ -298,6 +337,8 @@ Origins.held_move = function(verb, phase, fence, attempt, arg, s_fence, s_attemp
       phase = Phase.READY -- the slot has another lease: nothing to mark
     elseif s_attempt < attempt then
       return phase, -1
+    elseif arg == 1 and phase == Phase.WAITING then
+      return phase, 0 -- a copy that nobody ever gets, placed just before
     end
   end
   if phase == Phase.DEAD or phase == Phase.MOVING then return phase, 0 end
@@ -352,7 +393,8 @@ Origins[Verb.CLAIM] = function(offset, generation, rollback_epoch, partition, co
   end
   local state, outcome, at_ms = origin[Slot.STATE], Outcome.CLAIMED, 0
   if generation > origin[Origin.GENERATION] and state ~= State.FINISHED and now >= repair_until and origin[Origin.CLAIMED] == 0 then
-    origin[Origin.GENERATION] = generation -- nobody has claimed it, and the repair has ended: this newer copy counts
+    -- Nobody has claimed it, and the repair has ended: this newer copy counts.
+    origin[Origin.GENERATION], origin[Origin.COPY_OFFSET] = generation, math.min(origin[Origin.COPY_OFFSET], 1)
     Origins.set(offset, origin)
   end
   if generation < origin[Origin.GENERATION] or generation > origin[Origin.GENERATION] and state ~= State.FINISHED then

@@ -82,6 +82,7 @@ _NUMBERS: dict[str, dict[str, int]] = {
         "PRUNE_MAX": copies.PRUNE_MAX,
         "REPEAT_MS": copies.REPEAT_MS,
         "UNKNOWN_AGAIN_MS": copies.UNKNOWN_AGAIN_MS,
+        "VOUCH_AGAIN_MS": copies.VOUCH_AGAIN_MS,
     },
 }
 _SLOT = [each.name.upper() for each in fields(slot.Slot)]

@@ -218,7 +218,7 @@ local function replayed(offset)
   if not raw or origins().lost or Origins.of(offset) then return end
   local origin = { unpack_(SLOT, raw) }
   if origin[Slot.STATE] == State.LEASED and origin[Slot.WHEN_MS] > now then
-    origin[Origin.GENERATION], origin[Origin.COPY_PARTITION], origin[Origin.COPY_OFFSET], origin[Origin.CLOSED_MS], origin[Origin.CLAIMED], origin[Origin.KEY] = origin[Slot.FENCE], 0, 0, now, 0, 0
+    origin[Origin.GENERATION], origin[Origin.COPY_PARTITION], origin[Origin.COPY_OFFSET], origin[Origin.CLOSED_MS], origin[Origin.CLAIMED], origin[Origin.KEY] = origin[Slot.FENCE], 0, 1, now, 0, 0
     Origins.count = Origins.count + 1
     Origins.set(offset, origin)
     Origins.closed[#Origins.closed + 1] = pack(">I6I8", now, offset)
@@ -280,7 +280,7 @@ local function made_again(offset, before, moved, generation, attempt, flags)
     return before
   end
   if before then Origins.leave(offset, before) else Origins.count = Origins.count + 1 end
-  local origin = { State.READY, attempt, 0, 0, 0, 0, 0, generation, 0, 0, 0, 0, 0 }
+  local origin = { State.READY, attempt, 0, 0, 0, 0, 0, generation, 0, moved, 0, 0, 0 }
   local raw = moved == 1 and offset >= watermark and not finished(offset) and raw_slot(offset)
   if raw then
     local slot = { unpack_(SLOT, raw) }

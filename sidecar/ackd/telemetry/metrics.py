@@ -275,7 +275,9 @@ class Metrics:
             "Claims of retry copies, by answer: claimed, held (the message is still leased), "
             "finished (acked meanwhile), duplicate, unknown (the store forgot it: delivered), "
             "blocked (an earlier one of its key is unfinished), foreign (of a message that is not "
-            "here: delivered as itself), aside (ackd can't have written it: a dead letter).",
+            "here: delivered as itself), aside (ackd did not write it: a dead letter), unsigned "
+            "(from before copies were signed: believed), vouched (its signature is not good, and "
+            "its message knows it).",
             (of, "outcome"),
         )
         self.dead_letter_depth = self._made.gauge(

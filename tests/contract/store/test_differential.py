@@ -31,6 +31,7 @@ from ackd.core.record.operations import (
     LookUp,
     MarkDead,
     MoveToRetry,
+    NameCopy,
     Op,
     PlaceCopy,
     RemakeChunk,
@@ -41,6 +42,7 @@ from ackd.core.record.operations import (
     RestoreMoved,
     Settle,
     Truncate,
+    VouchCopy,
 )
 from ackd.core.record.protocol import CallStatus, Finish, Open, RecordCall, RecordReply, Snapshot
 from ackd.core.record.settles import OF_VERB
@@ -176,10 +178,11 @@ def _settle(rng: random.Random, pair: Pair, offset: int) -> Settle:
     return Settle(verb, offset, fence, rollback_epoch, attempt, for_ms, counted=counted)
 
 
-def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
+def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:  # noqa: PLR0911 - a kind each
     """What sends a message back, and what its copies ask."""
     kind = rng.choice(["send", "send", "send", "mark", "place", "finish", "claim", "claim", "claim",
-                       "close", "over", "over", "head", "restore", "restore"])  # fmt: skip
+                       "close", "over", "over", "head", "restore", "restore", "name", "name",
+                       "vouch", "vouch"])  # fmt: skip
     key = rng.choice(LINES)
     if kind == "send":
         if pair.tokens and rng.random() < 0.6:
@@ -189,7 +192,8 @@ def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
         return AskBlocker(key or 1)
     if kind == "mark":
         offset, fence, _, attempt = rng.choice(pair.tokens[-40:] or [(offset, 0, 0, 1)])
-        return MarkDead(offset, fence, deliveries_max=max(attempt + rng.choice([-1, 0, 0, 1]), 0))
+        most = max(attempt + rng.choice([-1, 0, 0, 1]), 0)
+        return MarkDead(offset, fence, deliveries_max=most, claimed=rng.random() < 0.3)
     if kind == "place":
         due_ms = rng.choice([0, pair.now_us // 1000 + 60])
         return PlaceCopy(offset, rng.choice([0, pair.now_us]), 3, due_ms, rng.choice([0, 17]))
@@ -204,6 +208,10 @@ def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
     if kind == "over":
         told = generation * (rng.random() < 0.7)
         return CloseOrigin(offset, told, finished=CopyRef(retry_copy, retry_copy + 7))
+    if kind in ("name", "vouch"):
+        copy = CopyRef(retry_copy, rng.choice([0, 7, 7, 8]))
+        names = kind == "name"
+        return NameCopy(offset, generation, copy) if names else VouchCopy(offset, generation, copy)
     rollback_epoch, must_deliver = rollback_epoch ^ (rng.random() < 0.1), rng.random() >= 0.8
     return ClaimOrigin(
         offset, generation, rollback_epoch, CopyRef(retry_copy, retry_copy + 7), must_deliver

@@ -15,6 +15,7 @@ import pytest
 from ackd.api.dead_letters import DeadRequest, Kind, OperationView, To
 from ackd.api.messages import PublishRequest, SettleVerb
 from ackd.core.origin import Origin
+from ackd.engine.base.copy_signature import CopyKind
 from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_headers
 from ackd.errors import ReservedTopicError
 from ackd.ports import Headers, Outgoing, Stored
@@ -41,10 +42,13 @@ def retry_topic(worker: Worker) -> str:
     return worker.subscription.retry_topic.topic.name
 
 
-async def forge(worker: Worker, *headers: Headers) -> None:
-    """Write to the retry topic as any producer of the broker can."""
+async def forge(worker: Worker, *headers: Headers, signed: bool = False) -> None:
+    """Write to the retry topic as any producer of the broker can; `signed`: as ackd can."""
     topic = retry_topic(worker)
     records = [Outgoing(topic, None, b"forged", each, partition=0) for each in headers]
+    if signed:
+        keys = worker.subscription.state.copy_keys
+        records = [keys.signed(each, CopyKind.RETRY) for each in records]
     stored = await worker.runtime._brokers["b"].publish(records)
     assert all(isinstance(each, Stored) for each in stored)
 
@@ -114,10 +118,13 @@ async def test_a_sidecar_that_starts_again_meets_them_again_and_goes_on(worker: 
 async def test_a_copy_of_nothing_here_has_no_name_of_a_message_here(
     worker: Worker, other: dict[str, object]
 ) -> None:
-    """It is delivered, since a store that lost its data looks the same; but as itself."""
+    """What ackd has signed is delivered, since a store that lost its data looks the same; but as
+    itself. What nobody has signed is put aside.
+    """
     await worker.publish(1)
     real = await worker.one(lease_ms=60_000)
-    await forge(worker, retry_copy_headers(made_up(worker, **other), (("own", b"1"),)))
+    headers = retry_copy_headers(made_up(worker, **other), (("own", b"1"),))
+    await forge(worker, headers, signed=True)
     forged = await worker.one(lease_ms=60_000)
     assert (forged.topic, forged.partition, forged.record.offset) == (retry_topic(worker), 0, 0)
     assert (forged.record.value, forged.record.headers) == (b"forged", (("own", b"1"),))
@@ -125,6 +132,10 @@ async def test_a_copy_of_nothing_here_has_no_name_of_a_message_here(
     assert shown == {f"{worker.shop.topic}/0/0", f"{retry_topic(worker)}/0/0"}
     assert (await worker.settle(real, SettleVerb.ACK)).status == "acked"
     assert (await worker.settle(forged, SettleVerb.ACK)).status == "acked"
+    await forge(worker, headers)
+    [letter] = await worker.dead(1)
+    assert letter.message == f"{retry_topic(worker)}/0/1"
+    assert letter.reason.startswith("not-signed")
 
 
 async def test_a_made_up_generation_takes_no_message_from_its_holder(worker: Worker) -> None:
@@ -135,7 +146,7 @@ async def test_a_made_up_generation_takes_no_message_from_its_holder(worker: Wor
 
     async def asked() -> bool:
         claims = worker.runtime.metrics.claims
-        outcomes = ("held", "finished", "duplicate", "unknown", "foreign")
+        outcomes = ("held", "finished", "duplicate", "unknown", "foreign", "aside")
         return sum(claims.at(NAME, each).value for each in outcomes) > 0
 
     await wait_until_async(asked, "the claim", timeout_s=30)
@@ -163,7 +174,7 @@ async def test_a_redrive_goes_to_no_topic_of_the_brokers_own(worker: Worker) -> 
     ]
     assert all(isinstance(each, Stored) for each in await broker.publish(letters))
     desk = worker.runtime.dead
-    begun = await desk.begin(NAME, DeadRequest(Kind.REDRIVE, to=To.ORIGIN))
+    begun = await desk.begin(NAME, DeadRequest(Kind.REDRIVE, to=To.ORIGIN, unsigned=True))
     assert isinstance(begun, OperationView)
 
     async def over() -> bool:

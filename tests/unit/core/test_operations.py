@@ -18,6 +18,7 @@ from ackd.core.record.operations import (
     LookUp,
     MarkDead,
     MoveToRetry,
+    NameCopy,
     Op,
     PlaceCopy,
     RemakeChunk,
@@ -28,6 +29,7 @@ from ackd.core.record.operations import (
     RestoreMoved,
     Settle,
     Truncate,
+    VouchCopy,
 )
 from ackd.core.record.protocol import BlockedBy, Finish, OpResult
 from ackd.core.record.settles import OF_VERB
@@ -43,7 +45,7 @@ ITEMS: list[tuple[Op, tuple[int, ...]]] = [
     (FinishOrigin(5, 8, 3, Finish.SENT), (Verb.FINISH, 5, 8, 3, 0, 4, 0, 1)),
     (MoveToRetry(5, 9, key=77), (Verb.MOVE_TO_RETRY, 5, 0, 0, 0, 77, 9, 1)),
     (MarkDead(5, 8, deliveries_max=3), (Verb.MARK_DEAD, 5, 8, 0, 3, 0, 0, 1)),
-    (MarkDead(5, 8, claimed=True), (Verb.MARK_DEAD, 5, 8, 0, 0, 0, 0, 1)),
+    (MarkDead(5, 8, claimed=True), (Verb.MARK_DEAD, 5, 8, 0, 0, 1, 0, 1)),
     (PlaceCopy(70, 8, 4, due_ms=90, first_s=17), (Verb.PLACE_COPY, 70, 8, 0, 4, 90, 17, 1)),
     (PlaceCopy(70, 8, 4, then_dead=True), (Verb.PLACE_COPY, 70, 8, 0, 4, 0, 0, 0)),
     (LookUp(5, 8, 3), (Verb.LOOK_UP, 5, 8, 3, 0, 0, 0, 1)),
@@ -51,6 +53,8 @@ ITEMS: list[tuple[Op, tuple[int, ...]]] = [
     (ClaimOrigin(5, 8, 3, COPY, attempt=6), (Verb.CLAIM, 5, 8, 3, 6, 70, 2, 1)),
     (ClaimOrigin(5, 8, 3, COPY), (Verb.CLAIM, 5, 8, 3, 0, 70, 2, 1)),
     (ClaimOrigin(5, 8, 3, COPY, must_deliver=True), (Verb.CLAIM, 5, 8, 3, 0, 70, 2, 0)),
+    (NameCopy(5, 8, COPY), (Verb.NAME_COPY, 5, 8, 0, 0, 70, 2, 1)),
+    (VouchCopy(5, 8, COPY), (Verb.VOUCH, 5, 8, 0, 0, 70, 2, 1)),
     (CloseOrigin(5, 8), (Verb.CLOSE, 5, 8, 0, 0, 0, 0, 1)),
     (CloseOrigin(5, 8, finished=COPY), (Verb.CLOSE, 5, 8, 0, 0, 71, 2, 1)),
     (AskBlocker(77), (Verb.ASK_BLOCKER, 0, 0, 0, 0, 77, 0, 1)),

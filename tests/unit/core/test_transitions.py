@@ -121,4 +121,10 @@ def test_the_ranges_that_the_scripts_ask_for_are_what_they_are_called() -> None:
         Verb.PLACE_COPY,
     ]
     origin_records = range(Verb.LOOK_UP + 1, Verb.GAP)
-    assert [Verb(each) for each in origin_records] == [Verb.CLAIM, Verb.CLOSE, Verb.ASK_BLOCKER]
+    assert [Verb(each) for each in origin_records] == [
+        Verb.CLAIM,
+        Verb.CLOSE,
+        Verb.NAME_COPY,
+        Verb.VOUCH,
+        Verb.ASK_BLOCKER,
+    ]

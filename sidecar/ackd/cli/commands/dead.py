@@ -56,6 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="remove a header of the redriven messages",
     )
+    redrive.add_argument(
+        "--unsigned",
+        action="store_true",
+        help="also those that ackd did not sign, and records that it put aside",
+    )
     purge = subscription_action(
         actions, "purge", "finish dead letters without delivery; this can't be undone"
     )
@@ -157,6 +162,8 @@ def _redrive(admin: Admin, arguments: argparse.Namespace) -> int:
         body["set_headers"] = {name: value for name, _, value in pairs}
     if arguments.remove_header:
         body["remove_headers"] = arguments.remove_header
+    if arguments.unsigned:
+        body["unsigned"] = True
     return _begin(admin, arguments, "dead:redrive", body)
 
 

@@ -17,6 +17,7 @@ from ackd.core.ledger.lifecycle import Lifecycle
 from ackd.core.ledger.order import KeyOrder
 from ackd.core.ledger.repair import held
 from ackd.core.ledger.sent_back import LeftOpen, MovedMessages, SentBack
+from ackd.core.record.operations import CopyRef
 from ackd.core.record.protocol import OpResult
 from ackd.core.record.transitions import Outcome, State
 
@@ -296,16 +297,20 @@ class SendBackTracker(Generic[B]):
         if self._life.order is not None:
             self._life.order.follow(offset)
 
-    def sent_back(self, offset: int) -> None:
-        """The retry copy is durable and the record has the message as finished."""
+    def sent_back(self, offset: int, place: CopyRef | None = None) -> None:
+        """The retry copy is durable (at `place`, if known), and the record has the message as
+        finished.
+        """
         entry, sent = self._entries.by_offset.get(offset), self.sent_before.get(offset)
         ticked_ms = self._entries.clock.ticked_ms
         if sent is not None:
             sent.stored, sent.since_ms = True, max(sent.since_ms, ticked_ms)
+            sent.place = place
         elif entry is not None:  # an earlier owner started the move
             self.sent_before[offset] = MovedMessages(
                 *(entry.fence, entry.rollback_epoch, entry.attempt, self.key(offset), ticked_ms),
                 stored=True,
+                place=place,
             )
         self._life.finish(offset)
         self._entries.advance()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ackd.core.record.operations import Op, ReplayAck, RestoreMoved, Settle
+from ackd.core.record.operations import CopyRef, NameCopy, Op, ReplayAck, RestoreMoved, Settle
 from ackd.core.record.transitions import Outcome, Verb
 
 KEEP_MS = 540_000
@@ -27,8 +27,8 @@ class MovedMessages:
 
     `lease`: (fence, rollback epoch, attempt, due_ms on the owner's clock) of its forwarded lease,
     None if unknown or over. `stored`: the retry copy is durable and the record has the message as
-    finished. `since_ms`: when the store last confirmed one of these, owner's clock. `acked`: the
-    forwarded lease was acked.
+    finished; `place`: where the copy is, if the broker said so. `since_ms`: when the store last
+    confirmed one of these, owner's clock. `acked`: the forwarded lease was acked.
     """
 
     generation: int
@@ -39,6 +39,7 @@ class MovedMessages:
     lease: tuple[int, int, int, int] | None = None
     stored: bool = False
     acked: bool = False
+    place: CopyRef | None = None
 
     def matters(self, now_ms: int) -> bool:
         """Whether a rollback may have erased it: its lease lives, or it is recent."""
@@ -118,6 +119,8 @@ def restored(offset: int, sent: MovedMessages, now_ms: int, *, released: bool = 
         return [ReplayAck(offset, sent.generation)]
     numbers = sent.generation, sent.rollback_epoch, sent.attempt, sent.key
     ops: list[Op] = [RestoreMoved(offset, *numbers, stored=sent.stored, released=released)]
+    if sent.place is not None:
+        ops.append(NameCopy(offset, sent.generation, sent.place))
     if sent.lease is not None and sent.lease[3] > now_ms:
         lease = sent.lease
         ops.append(Settle(Verb.EXTEND, offset, *lease[:3], lease[3] - now_ms, counted=False))

@@ -25,12 +25,14 @@ from ackd.core.record.operations import (
     CloseOrigin,
     LookUp,
     MoveToRetry,
+    NameCopy,
     OriginOp,
     ReplayAck,
     ReplayFinished,
     RestoreClaimed,
     RestoreOp,
     Settle,
+    VouchCopy,
 )
 from ackd.core.record.protocol import BlockedBy, Finish, OpResult
 from ackd.core.record.slot import Slot
@@ -54,6 +56,8 @@ REPEAT_MS = 7_000
 seconds in all."""
 UNKNOWN_AGAIN_MS = 5_000
 """When a copy claims again if, after a rollback, its message is in the window again."""
+VOUCH_AGAIN_MS = 1_000
+"""When a copy asks again whether it is genuine, if the move of its message is not confirmed yet."""
 
 
 def decide(record: PartitionRecord, op: OriginOp, now_ms: int) -> OpResult:
@@ -66,6 +70,11 @@ def decide(record: PartitionRecord, op: OriginOp, now_ms: int) -> OpResult:
         case CloseOrigin():
             close(record, op, now_ms)
             return DONE
+        case NameCopy():
+            name(record, op)
+            return DONE
+        case VouchCopy():
+            return vouch(record, op, now_ms)
         case AskBlocker():
             return head(record, op.key)
 
@@ -80,7 +89,7 @@ def send(record: PartitionRecord, op: MoveToRetry, slot: Slot, fences: Fences) -
         record.origin_count += 1
     else:
         leave(record, op.offset, before)
-    record.origins[op.offset] = OriginRecord(replace(slot), generation, key=op.key)
+    record.origins[op.offset] = OriginRecord(replace(slot), generation, key=op.key, signs=True)
     if op.key:
         block(record, op.key, op.offset)
     slot.fence, slot.rollback_epoch = generation, record.rollback_epoch
@@ -213,7 +222,7 @@ def claim(record: PartitionRecord, op: ClaimOrigin, now_ms: int) -> OpResult:
             until_ms = record.repair_until_ms if waits else 0
             return _answer(Outcome.HELD if waits else Outcome.LOST, origin, until_ms)
         # No other copy has claimed it, and nobody else will settle its lease.
-        origin.generation = op.generation
+        origin.generation, origin.named = op.generation, None
     if origin.slot.state is State.FINISHED:
         close(record, CloseOrigin(op.offset, op.generation), now_ms)
         return _answer(Outcome.FINISHED, origin)
@@ -256,6 +265,44 @@ def _unknown(record: PartitionRecord, op: ClaimOrigin, now_ms: int) -> OpResult:
     record.origin_count += 1
     record.exceptions.setdefault(op.offset, (Finish.SENT, now_ms))
     return slot.result(Outcome.LOST)
+
+
+def name(record: PartitionRecord, op: NameCopy) -> None:
+    """Its mover says where the copy is stored. After a claim that place is of no use any more."""
+    origin = record.origins.get(op.offset)
+    if origin is None or origin.claimed_by is not None or origin.generation != op.generation:
+        return
+    origin.signs, origin.named = True, op.copy
+
+
+def vouch(record: PartitionRecord, op: VouchCopy, now_ms: int) -> OpResult:
+    """Whether a copy without a valid signature is genuine: CLAIMED, REFUSED, HELD = ask again, or
+    LOST = this record knows nothing of it.
+
+    The broker chooses the place of a record, so nobody forges one. Builds that do not sign name no
+    place: a copy of theirs is believed.
+    """
+    origin = record.origins.get(op.offset)
+    repairs = now_ms < record.repair_until_ms
+    if origin is None:
+        outcome = Outcome.HELD if repairs else Outcome.LOST
+        return Slot().result(outcome, when_ms=record.repair_until_ms if repairs else 0)
+    known = origin.claimed_by or origin.named
+    outcome, when_ms = Outcome.REFUSED, 0
+    if op.generation != origin.generation:
+        if op.generation > origin.generation and repairs:
+            outcome, when_ms = Outcome.HELD, record.repair_until_ms
+        elif op.generation > origin.generation and origin.claimed_by is None and not origin.signs:
+            outcome = Outcome.LOST
+    elif known is not None:
+        outcome = Outcome.CLAIMED if known == op.copy else Outcome.REFUSED
+    elif not origin.signs:
+        outcome = Outcome.CLAIMED
+    elif repairs:
+        outcome, when_ms = Outcome.HELD, record.repair_until_ms
+    elif not record.over(op.offset):
+        outcome, when_ms = Outcome.HELD, now_ms + VOUCH_AGAIN_MS
+    return _answer(outcome, origin, when_ms)
 
 
 def close(record: PartitionRecord, op: CloseOrigin, now_ms: int) -> None:
@@ -411,7 +458,9 @@ def _made_again(
         record.origin_count += 1
     else:
         leave(record, op.offset, before)
-    made = record.origins[op.offset] = OriginRecord(Slot(attempt=op.attempt), op.generation)
+    moved = not isinstance(op, RestoreClaimed)
+    made = OriginRecord(Slot(attempt=op.attempt), op.generation, signs=moved)
+    record.origins[op.offset] = made
     if isinstance(op, RestoreClaimed):
         return made
     slot = record.slots.get(op.offset)

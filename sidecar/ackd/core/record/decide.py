@@ -21,10 +21,12 @@ from ackd.core.record.operations import (
     LookUp,
     MarkDead,
     MoveToRetry,
+    NameCopy,
     Op,
     OwnersOp,
     PlaceCopy,
     Settle,
+    VouchCopy,
 )
 from ackd.core.record.protocol import (
     CallStatus,
@@ -210,7 +212,7 @@ def _decide(record: PartitionRecord, op: Op, now_ms: int, fences: Fences) -> OpR
             return _settle(record, op, now_ms)
         case Grant() | MoveToRetry() | MarkDead() | PlaceCopy() | FinishOrigin():
             return _own(record, op, now_ms, fences)
-        case LookUp() | ClaimOrigin() | CloseOrigin() | AskBlocker():
+        case LookUp() | ClaimOrigin() | CloseOrigin() | NameCopy() | VouchCopy() | AskBlocker():
             return copies.decide(record, op, now_ms)
         case _:
             return copies.DONE._replace(when_ms=maintenance.decide(record, op, now_ms))
@@ -261,7 +263,7 @@ def _own(record: PartitionRecord, op: Grant | OwnersOp, now_ms: int, fences: Fen
                 row = LOST
             elif slot.attempt < op.deliveries_max:
                 return slot.result(Outcome.REFUSED)
-            else:
+            elif not (op.claimed and phase is Phase.WAITING):
                 held_ms = record.held_until(phase, slot, now_ms, waiting=False)
         case FinishOrigin() if phase not in _OVER:
             # GONE here: the message went on without this lease. That does not make it finished.
@@ -356,7 +358,7 @@ def _journal(
 
 def _touches(op: Op, lost: set[int]) -> bool:
     """Whether the operation needs a lost chunk. A replay makes the chunk again instead (R14)."""
-    if op.verb in (*maintenance.REPEATS, Verb.CLAIM, Verb.CLOSE, Verb.ASK_BLOCKER):
+    if op.verb in (*maintenance.REPEATS, *_OF_ORIGINS):
         return False
     first = op.offset >> CHUNK_SHIFT
     last = max(first, (op.end - 1) >> CHUNK_SHIFT) if isinstance(op, Gap) else first
@@ -364,11 +366,10 @@ def _touches(op: Op, lost: set[int]) -> bool:
 
 
 _OVER = (Phase.ACKED, Phase.GONE)
+_OF_ORIGINS = (Verb.CLAIM, Verb.CLOSE, Verb.NAME_COPY, Verb.VOUCH, Verb.ASK_BLOCKER)
 _WITH_ORIGINS = (
     Verb.MOVE_TO_RETRY,
-    Verb.CLAIM,
-    Verb.CLOSE,
-    Verb.ASK_BLOCKER,
+    *_OF_ORIGINS,
     Verb.ADVANCE,
     Verb.RESTORE,
 )

@@ -34,7 +34,9 @@ def replayed(record: PartitionRecord, offset: int, now_ms: int) -> None:
     known = offset in record.origins or record.origins_lost
     if slot is not None and not known and slot.phase(now_ms) is Phase.LEASED:
         # Closed at once, since most are never used again. It stays while its lease lives.
-        record.origins[offset] = OriginRecord(replace(slot), slot.fence, closed_ms=now_ms)
+        record.origins[offset] = OriginRecord(
+            replace(slot), slot.fence, closed_ms=now_ms, signs=True
+        )
         record.origin_count += 1
         record.closing.append((now_ms, offset))
 

@@ -140,8 +140,9 @@ class MarkDead(Operation):
     """Dead-letter a message, unless it is under lease.
 
     `fence`: of the slot that the owner means. `deliveries_max`: refused after fewer deliveries; 0 =
-    after any number. `claimed`: a copy whose origin record was dead when it claimed, placed just
-    before. The owner needs that when the answer comes; the store does not read it.
+    after any number. `claimed`: a copy that nobody ever gets, placed just before: its origin record
+    was dead when it claimed, or ackd did not write it. A repair does not hold it up, since the slot
+    that waits meanwhile could be granted by another owner.
     """
 
     verb: ClassVar[Verb] = Verb.MARK_DEAD
@@ -151,7 +152,8 @@ class MarkDead(Operation):
     claimed: bool = False
 
     def _item(self) -> Item:
-        return (Verb.MARK_DEAD, self.offset, self.fence, 0, self.deliveries_max, 0, 0, True)
+        numbers = self.fence, 0, self.deliveries_max, int(self.claimed), 0
+        return (Verb.MARK_DEAD, self.offset, *numbers, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,38 @@ class ClaimOrigin(Operation):
         copy, known = self.copy, not self.must_deliver
         numbers = self.generation, self.rollback_epoch, self.attempt, copy.offset, copy.partition
         return (Verb.CLAIM, self.offset, *numbers, known)
+
+
+@dataclass(frozen=True, slots=True)
+class NameCopy(Operation):
+    """Tell an origin record at which place the broker has stored its copy. The sidecar that stored
+    it does so with FINISH; nobody else can know the place before.
+    """
+
+    verb: ClassVar[Verb] = Verb.NAME_COPY
+    offset: int
+    generation: int
+    copy: CopyRef
+
+    def _item(self) -> Item:
+        partition, place = self.copy
+        return (Verb.NAME_COPY, self.offset, self.generation, 0, 0, place, partition, True)
+
+
+@dataclass(frozen=True, slots=True)
+class VouchCopy(Operation):
+    """Ask an origin record whether the copy at this place is its own: the copy has no signature
+    that the reader can verify. Changes nothing.
+    """
+
+    verb: ClassVar[Verb] = Verb.VOUCH
+    offset: int
+    generation: int
+    copy: CopyRef
+
+    def _item(self) -> Item:
+        partition, place = self.copy
+        return (Verb.VOUCH, self.offset, self.generation, 0, 0, place, partition, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,7 +474,7 @@ class ForgetOriginRecords(Operation):
 
 
 OwnersOp: TypeAlias = MoveToRetry | MarkDead | FinishOrigin | PlaceCopy
-OriginOp: TypeAlias = LookUp | ClaimOrigin | CloseOrigin | AskBlocker
+OriginOp: TypeAlias = LookUp | ClaimOrigin | CloseOrigin | NameCopy | VouchCopy | AskBlocker
 ReplayOp: TypeAlias = ReplayAck | ReplayFinished | RemakeChunk | ForgetOriginRecords
 RestoreOp: TypeAlias = RestoreMoved | RestoreClaimed
 UpkeepOp: TypeAlias = Gap | Advance | Drop | Reset | Truncate | EndRepair | ReplayOp | RestoreOp

@@ -22,7 +22,8 @@ from ackd.core.record.transitions import Phase, State
 class OriginRecord:
     """An origin record. `slot`: the lease or delay as it was (FINISHED: acked). `claimed_by`: the
     retry copy that has claimed it. `closed_ms`: since when it is not needed, 0 = it is. `key`: the
-    key in whose queue it is (`blocked`), 0 = in none.
+    key in whose queue it is (`blocked`), 0 = in none. `signs`: its copy has a signature; False: an
+    older build moved the message. `named`: where the copy is stored, as its mover said.
     """
 
     slot: Slot
@@ -30,13 +31,16 @@ class OriginRecord:
     claimed_by: CopyRef | None = None
     closed_ms: int = 0
     key: int = 0
+    signs: bool = False
+    named: CopyRef | None = None
 
 
 ORIGIN_FIELDS = (
     *("GENERATION", "COPY_PARTITION", "COPY_OFFSET", "CLOSED_MS", "CLAIMED"),
     *("KEY", "BEFORE", "AFTER"),
 )
-"""Fields of an origin record in the scripts, after its slot: `CLAIMED` 1 = `claimed_by` counts;
+"""Fields of an origin record in the scripts, after its slot: `CLAIMED` 1 = `claimed_by` counts, 0 =
+`COPY_OFFSET` is 0 (an older build moved the message), 1 (`signs`), or offset + 2 of `named`.
 `BEFORE` and `AFTER` are offset + 1 of its neighbours in its key queue.
 """
 

@@ -48,11 +48,12 @@ class Verb(IntEnum):
 
     MOVE_TO_RETRY moves a message into an origin record, MARK_DEAD dead-letters it, PLACE_COPY gives
     a claimed retry copy its slot. LOOK_UP reads. CLAIM and CLOSE concern an origin record
-    (`copies`): a copy asks for it, and the copy's owner closes it. ASK_BLOCKER asks which message
-    blocks a key. GAP finishes a range that the log does not have, ADVANCE moves the watermark, DROP
-    frees chunks below it, REPLAY repeats a confirmed finish after a rollback, RESET starts a new
-    epoch, SETTLED ends the wait for replays, RESTORE makes an origin record again that a rollback
-    erased.
+    (`copies`): a copy asks for it, and the copy's owner closes it. NAME_COPY tells the origin
+    record where the copy is stored, and VOUCH asks it whether a copy without a valid signature is
+    that one. ASK_BLOCKER asks which message blocks a key. GAP finishes a range that the log does
+    not have, ADVANCE moves the watermark, DROP frees chunks below it, REPLAY repeats a confirmed
+    finish after a rollback, RESET starts a new epoch, SETTLED ends the wait for replays, RESTORE
+    makes an origin record again that a rollback erased.
     """
 
     GRANT = auto()
@@ -68,6 +69,8 @@ class Verb(IntEnum):
     LOOK_UP = auto()
     CLAIM = auto()
     CLOSE = auto()
+    NAME_COPY = auto()
+    VOUCH = auto()
     ASK_BLOCKER = auto()
     GAP = auto()
     ADVANCE = auto()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ackd.config.subscription import SubscriptionSettings
+from ackd.engine.base.copy_keys import CopyKeys
 from ackd.engine.base.live import Live
 from ackd.ports import Broker, BrokerSideAcks, Condition, Consumer
 
@@ -85,7 +86,7 @@ class Signals:
     members: Signal = field(default_factory=Signal)
 
 
-# tidy: long-class attributes=13 -- what all parts of a subscription share
+# tidy: long-class attributes=14 -- what all parts of a subscription share
 @dataclass(slots=True, eq=False)
 class SubscriptionState:
     """One subscription on this sidecar.
@@ -108,6 +109,7 @@ class SubscriptionState:
     health: Health = field(default_factory=Health)
     conditions: dict[str, Condition] = field(default_factory=dict)
     signals: Signals = field(default_factory=Signals)
+    copy_keys: CopyKeys = field(default_factory=CopyKeys)
     settings: SubscriptionSettings = field(init=False)
 
     def __post_init__(self) -> None:

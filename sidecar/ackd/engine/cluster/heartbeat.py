@@ -236,6 +236,8 @@ class Heartbeat:
             )
             self._agreed = False
         self._beaten = True
+        if not self._agreed:
+            await self._state.copy_keys.sync()
         if not self._agreed and await agree(self._context.store, self._context.keys):
             LOG.warning(
                 "the store lost the key of lease tokens: this sidecar takes another sidecar's key"

@@ -51,6 +51,7 @@ class MemberNote(msgspec.Struct, omit_defaults=True):
     yet; `leaving`: it gives everything away and takes nothing any more, so others may take these at
     once. `leased`: messages that it has under lease. `halted`: it has let go of everything
     for this operation. `peer`: where others reach it; `ready`: messages that it could grant now.
+    `signs`: it signs the copies that it makes.
     """
 
     version: str = ""
@@ -63,6 +64,7 @@ class MemberNote(msgspec.Struct, omit_defaults=True):
     halted: str = ""
     peer: str = ""
     ready: int = 0
+    signs: bool = False
 
 
 def write_note(note: MemberNote) -> str:

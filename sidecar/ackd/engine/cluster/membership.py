@@ -231,6 +231,10 @@ class Membership:
 
     # --- read by other parts
 
+    def all_sign(self) -> bool:
+        """Whether all living sidecars sign the copies that they make: an older build does not."""
+        return all(read_note(each.note).signs for each in self.view.alive)
+
     @property
     def alive(self) -> list[Member]:
         """The other living sidecars, as of the last heartbeat."""

@@ -194,7 +194,9 @@ class Cancels:
         if not partition.ledger.holds_copies:
             return None
         body = await self._bodies.body(partition, offset)
-        return None if body is None else partition.copies.retry_copy(body)
+        if body is None or not partition.copies.proof(body).believed:
+            return None  # whoever forged it names a message of its choice
+        return partition.copies.retry_copy(body)
 
     async def _do(
         self,

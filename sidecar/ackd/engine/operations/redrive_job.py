@@ -11,13 +11,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ackd.api.dead_letters import DeadRequest, Kind, Progress, To
-from ackd.core.record.operations import Advance, FinishOrigin, Gap, MoveToRetry, Op, PlaceCopy
+from ackd.core.ids import TopicPartition
+from ackd.core.record.operations import (
+    Advance,
+    CopyRef,
+    FinishOrigin,
+    Gap,
+    MoveToRetry,
+    NameCopy,
+    Op,
+    PlaceCopy,
+)
 from ackd.core.record.protocol import Finish
 from ackd.core.record.transitions import Outcome, State
 from ackd.engine.base.context import Context
+from ackd.engine.base.copy_signature import CopyKind
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.operations.archive import Archive, KeepRight, RedriveDocument
 from ackd.engine.operations.dead_letter_records import DeadLetterRecords, TakenRecord
@@ -28,6 +39,7 @@ from ackd.engine.partition.copy_headers import (
     redriven_headers,
     retry_copy_headers,
 )
+from ackd.engine.retry.copy_filter import is_copy
 from ackd.engine.retry.dead_letter_reader import (
     BYTES_MAX,
     DeadLetterLog,
@@ -37,7 +49,7 @@ from ackd.engine.retry.dead_letter_reader import (
 )
 from ackd.engine.retry.own_topic import OwnTopic, ReservedTopics
 from ackd.errors import BrokerError, StoreError
-from ackd.ports import Failure, Headers, NotStored, Outgoing, PublishResult
+from ackd.ports import Failure, Headers, NotStored, Outgoing, PublishResult, Stored
 
 BATCH_MAX = 100
 READ_MAX = 500
@@ -50,13 +62,14 @@ milliseconds.
 
 @dataclass(frozen=True, slots=True)
 class _MovedLetter:
-    """A dead letter on its way, with the generation and rollback epoch of its
-    slot.
+    """A dead letter on its way, with the generation and rollback epoch of its slot, and the place
+    of its copy once that is stored.
     """
 
     letter: Letter
     generation: int
     rollback_epoch: int
+    place: CopyRef | None = None
 
 
 class RedriveJob:
@@ -199,6 +212,8 @@ class RedriveJob:
         document = self._document
         began_ms = self._context.clock.monotonic_ms()
         taken = await self._take(log, document.partition)
+        if self._request.kind is Kind.REDRIVE and not self._request.unsigned:
+            letters = [each for each in letters if self._genuine(log, each)]
         if not letters:
             moved, failed = 0, 0  # deleted by retention meanwhile
         elif self._request.kind is Kind.PURGE:
@@ -215,6 +230,18 @@ class RedriveJob:
         self._go_on()
         await self._save()
         await self._rest(len(letters), began_ms)
+
+    def _genuine(self, log: DeadLetterLog, letter: Letter) -> bool:
+        """Whether ackd wrote a dead letter, of a message that it did not put aside. Where the
+        settings name a topic of other clients' dead letters, these count, too.
+        """
+        if letter.retry_copy.origin.topic == self._retry_topic.name:
+            return False
+        if not is_copy(letter.record):
+            return True
+        tp = TopicPartition("" if log.info is None else log.info.topic, letter.partition)
+        keys = self._state.copy_keys
+        return keys.proof(letter.record, CopyKind.DEAD, tp, log.topic_id).believed
 
     def _count(self, moved: int, failed: int) -> None:
         name, metrics = self._state.name, self._context.metrics
@@ -294,7 +321,7 @@ class RedriveJob:
         ]
         results = await self._state.broker.publish(copies)
         stored = [
-            moved_letter
+            replace(moved_letter, place=_place(result))
             for moved_letter, result in zip(moved_letters, results, strict=True)
             if not _bad(result)
         ]
@@ -333,13 +360,18 @@ class RedriveJob:
 
     async def _mark(self, taken: TakenRecord, moved_letters: Sequence[_MovedLetter]) -> None:
         """The copies are durable: mark the dead letters as gone."""
-        ops = [
+        ops: list[Op] = [
             _finish(
                 moved_letter.letter.record.offset,
                 moved_letter.generation,
                 moved_letter.rollback_epoch,
             )
             for moved_letter in moved_letters
+        ]
+        ops += [
+            NameCopy(each.letter.record.offset, each.generation, each.place)
+            for each in moved_letters
+            if each.place is not None
         ]
         # Two drop as many old origin records as this batch made.
         ops += [Advance(0)] * 2
@@ -370,7 +402,8 @@ class RedriveJob:
             place = copy_partition(record, old.origin, partitions)
         name = self._retry_topic.name
         headers = retry_copy_headers(retry_copy, self._headers(letter))
-        return Outgoing(name, record.key, record.value, headers, place)
+        outgoing = Outgoing(name, record.key, record.value, headers, place)
+        return self._state.copy_keys.signed(outgoing, CopyKind.RETRY)
 
     def _headers(self, letter: Letter) -> Headers:
         """The message's own headers, edited as the request asks."""
@@ -393,6 +426,12 @@ def _send_ops(letters: Sequence[Letter]) -> list[Op]:
 
 def _finish(offset: int, fence: int, rollback_epoch: int) -> Op:
     return FinishOrigin(offset, fence, rollback_epoch, Finish.SENT)
+
+
+def _place(result: PublishResult) -> CopyRef | None:
+    if not isinstance(result, Stored) or result.offset < 0:
+        return None
+    return CopyRef(result.partition, result.offset)
 
 
 def _bad(result: PublishResult) -> bool:

@@ -17,6 +17,7 @@ from ackd.core.ledger.effects import Effect
 from ackd.core.record.operations import EndRepair, Gap, Op, Truncate
 from ackd.core.record.protocol import OpResult
 from ackd.engine.base.context import Context
+from ackd.engine.base.copy_signature import CopyKind, Proof
 from ackd.engine.base.live import Live
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.base.tasks import Tasks
@@ -38,7 +39,7 @@ from ackd.engine.partition.partition import (
 )
 from ackd.engine.retry.own_topic import RetryTopic
 from ackd.errors import BrokerError, StoreError
-from ackd.ports import TopicInfo
+from ackd.ports import Record, TopicInfo
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -232,6 +233,7 @@ class Ownership:
             tp, key, self._context, self._state.consumer, self._wiring(), self._policy(tp)
         )
         partition.copies.find_topics(self._topics.id_of)
+        partition.copies.verify_with(self._state.copy_keys)
         wish = self._wish(tp, await self._start.of(tp, info))
         if self._revoked(tp):
             return
@@ -281,11 +283,21 @@ class Ownership:
         retry, settings = self._retry_topic, self._state.settings
         retry_copies = tp.topic == retry.name
         most, message_ttl_ms = settings.attempts_max, settings.message_ttl_ms
-        position = position_of(settings.ordering, self._state.name, retry_copies=retry_copies)
+        position = position_of(
+            settings.ordering,
+            self._state.name,
+            retry_copies=retry_copies,
+            signed=lambda body: self._signed(tp, body),
+        )
         unordered = self._parts.unordered and not retry_copies
         return Policy(
             retry.rules(tp.topic), most, retry_copies, message_ttl_ms, position, unordered
         )
+
+    def _signed(self, tp: TopicPartition, body: Record) -> bool:
+        topic_id = self._topics.id_of(tp.topic) or b""
+        proof = self._state.copy_keys.proof(body, CopyKind.RETRY, tp, topic_id)
+        return proof is Proof.SIGNED
 
     def _wiring(self) -> Wiring:
         parts = self._parts

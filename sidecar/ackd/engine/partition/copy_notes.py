@@ -14,6 +14,8 @@ from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.send_back import Stuck
 from ackd.core.origin import Origin
 from ackd.core.record.operations import MarkDead, Op, PlaceCopy
+from ackd.engine.base.copy_keys import CopyKeys
+from ackd.engine.base.copy_signature import CopyKind, Proof
 from ackd.engine.base.spill_file import Held, Stub
 from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_of
 from ackd.ports import Record
@@ -34,6 +36,12 @@ class Copies:
         self._why: dict[int, str] = {}
         self._out_of_time: dict[int, str] = {}
         self._histories: dict[int, bytes] = {}
+        self._aside: dict[int, str] = {}
+        self._keys: CopyKeys | None = None
+
+    def verify_with(self, keys: CopyKeys) -> None:
+        """Verify copies with these keys; without any, each counts as signed."""
+        self._keys = keys
 
     def find_topics(self, topic_ids: Callable[[str], bytes | None]) -> None:
         """`topic_ids` tells the identity that a topic has now; None if this sidecar does not know
@@ -49,7 +57,23 @@ class Copies:
 
     def retry_copy(self, body: Record) -> RetryCopy | None:
         """Return what a message stands for if it is a retry copy, else None."""
-        return retry_copy_of(body, self._key.subscription) if self._ledger.holds_copies else None
+        if not self._ledger.holds_copies or body.offset in self._aside:
+            return None
+        return retry_copy_of(body, self._key.subscription)
+
+    def proof(self, body: Record) -> Proof:
+        """Return what speaks for a retry copy. Its origin record may know more (`VouchCopy`)."""
+        if self._keys is None or not self._ledger.holds_copies:
+            return Proof.SIGNED
+        return self._keys.proof(body, CopyKind.RETRY, self._tp, self._key.topic_id)
+
+    def put_aside(self, offset: int, why: str) -> None:
+        """The record is a dead letter of its own, whatever message it names."""
+        _note(self._aside, offset, why)
+
+    def aside(self, offset: int) -> str:
+        """Return why the record was put aside; empty if it was not."""
+        return self._aside.get(offset, "")
 
     def name_of(self, offset: int) -> str:
         """Return the public id of a message; of a retry copy, that of its origin."""
@@ -167,6 +191,7 @@ class Copies:
         self._histories.pop(offset, None)
         self._why.pop(offset, None)
         self._out_of_time.pop(offset, None)
+        self._aside.pop(offset, None)
 
 
 def _note(notes: dict[int, N], offset: int, note: N) -> None:

@@ -15,9 +15,12 @@ from ackd.core.ledger.order import PARTITION, OrderPosition, key_hash
 from ackd.core.record.operations import CloseOrigin, CopyRef, Op
 from ackd.engine.base.spill_file import Held, Stub
 from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_of
+from ackd.ports import Record
 
 KEYS_MAX = 10_000
 PositionOf = Callable[[Held], OrderPosition | None]
+Signed = Callable[[Record], bool]
+"""Whether ackd certainly wrote a record of the retry topic."""
 
 
 class OriginRecordRef(NamedTuple):
@@ -46,7 +49,13 @@ def origin_key(retry_copy: RetryCopy) -> LedgerKey:
     )
 
 
-def position_of(ordering: Ordering, subscription: str, *, retry_copies: bool) -> PositionOf | None:
+def position_of(
+    ordering: Ordering,
+    subscription: str,
+    *,
+    retry_copies: bool,
+    signed: Signed = lambda _: True,
+) -> PositionOf | None:
     """Return the function that gives messages of a partition their order position; None =
     unordered.
 
@@ -55,7 +64,7 @@ def position_of(ordering: Ordering, subscription: str, *, retry_copies: bool) ->
     """
     if retry_copies:
         # Also when the order was switched off meanwhile: a blocked key keeps its queue.
-        return _CopyOrdering(subscription).position
+        return _CopyOrdering(subscription, signed).position
     if ordering == "none":
         return None
     return _of_key if ordering == "key" else _of_partition
@@ -71,16 +80,24 @@ def _of_partition(body: Held) -> OrderPosition | None:
 
 
 class _CopyOrdering:
-    """Orders copies by their origins, whatever the order in which they were stored."""
+    """Orders copies by their origins, whatever the order in which they were stored.
 
-    def __init__(self, subscription: str) -> None:
+    A copy that is not `signed` has no position, so that its end takes no origin record out of a
+    queue. If it is genuine after all, its origin record keeps the order, and leaves the queue when
+    somebody asks for it (`KeyQueues`).
+    """
+
+    def __init__(self, subscription: str, signed: Signed) -> None:
         self._subscription = subscription
+        self._signed = signed
         self._keys: dict[LedgerKey, LedgerKey] = {}
 
     def position(self, body: Held) -> OrderPosition | None:
         """Return the order position of a copy; None if its message was unordered."""
         retry_copy = None if isinstance(body, Stub) else retry_copy_of(body, self._subscription)
         if retry_copy is None or not retry_copy.order_key or retry_copy.redriven is not None:
+            return None
+        if isinstance(body, Stub) or not self._signed(body):
             return None
         key = origin_key(retry_copy)
         if len(self._keys) >= KEYS_MAX:

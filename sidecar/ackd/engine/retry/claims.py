@@ -16,7 +16,14 @@ from dataclasses import dataclass
 from ackd.core.dead_letter_key import dead_key
 from ackd.core.ids import LedgerKey
 from ackd.core.ledger.entry import EntryStatus
-from ackd.core.record.operations import ClaimOrigin, CloseOrigin, CopyRef, Op, RestoreClaimed
+from ackd.core.record.operations import (
+    ClaimOrigin,
+    CloseOrigin,
+    CopyRef,
+    Op,
+    RestoreClaimed,
+    VouchCopy,
+)
 from ackd.core.record.protocol import (
     CallStatus,
     CallTexts,
@@ -28,16 +35,18 @@ from ackd.core.record.protocol import (
 )
 from ackd.core.record.transitions import Outcome, State
 from ackd.engine.base.context import Context
+from ackd.engine.base.copy_signature import Proof
 from ackd.engine.base.replay_log import ReplayLog
 from ackd.engine.base.subscription_state import SubscriptionState
-from ackd.engine.partition.copy_headers import RetryCopy
+from ackd.engine.partition.copy_headers import RetryCopy, not_by_ackd
 from ackd.engine.partition.ordering import OriginRecordRef
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import CLAIM_AGAIN_MS, Partition
 from ackd.engine.retry.body_spill import BodySpill
 from ackd.engine.retry.key_queues import KeyQueues
-from ackd.engine.retry.strangers import Strangers
+from ackd.engine.retry.strangers import Strangers, not_genuine
 from ackd.errors import StoreError
+from ackd.ports import Record
 from ackd.store.flusher import LedgerHandle
 
 LOG = logging.getLogger("ackd.engine")
@@ -62,11 +71,28 @@ _NAMES: Mapping[Outcome, str] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CopyClaim:
-    """One retry copy that claims, or whose origin record is to be closed."""
+    """One retry copy that claims, or whose origin record is to be closed. `doubt`: why it may be no
+    copy of ackd's; empty if it certainly is one. `earlier`: it is from before signatures, and
+    believed if nobody knows better.
+    """
 
     partition: Partition
     offset: int
     retry_copy: RetryCopy
+    doubt: str = ""
+    earlier: bool = False
+
+    @property
+    def place(self) -> CopyRef:
+        """Where the copy is in the retry topic."""
+        return CopyRef(self.partition.tp.partition, self.offset)
+
+    @property
+    def vouch(self) -> VouchCopy:
+        """The question whether the copy is genuine though no signature says so."""
+        return VouchCopy(
+            self.retry_copy.origin_record.offset, self.retry_copy.generation, self.place
+        )
 
     @property
     def close(self) -> CloseOrigin:
@@ -92,13 +118,13 @@ class _CopyClaim:
             retry_copy.origin_record.offset,
             retry_copy.generation,
             retry_copy.rollback_epoch,
-            CopyRef(partition.tp.partition, self.offset),
+            self.place,
             must_deliver=partition.data_lost,
             attempt=retry_copy.attempt,
         )
 
 
-# tidy: long-class attributes=14 -- seven collaborators, and what is under way
+# tidy: long-class attributes=15 lines=400 -- seven collaborators, and what is under way
 class CopyClaims:
     """Sends the claims of one subscription's retry copies, in batches by origin partition.
 
@@ -130,6 +156,7 @@ class CopyClaims:
         self._handles: OrderedDict[tuple[LedgerKey, int], LedgerHandle] = OrderedDict()
         self._wake = asyncio.Event()
         self._strangers = Strangers(state, context)
+        self._keys_again_ms = 0
 
     def claim(self, partition: Partition, offset: int) -> None:
         """Queue a claim for a copy that wants to be delivered."""
@@ -230,7 +257,60 @@ class CopyClaims:
                 asks.append(ask)
         async with asyncio.TaskGroup() as group:
             for handle, some in self._by_origin(asks):
-                group.create_task(self._ask(handle, some))
+                group.create_task(self._claim_genuine(handle, some))
+
+    async def _claim_genuine(self, handle: LedgerHandle, asks: Sequence[_CopyClaim]) -> None:
+        """Claim for the copies of one origin partition that ackd wrote."""
+        asks = await self._vouched(handle, asks)
+        if asks:
+            await self._ask(handle, asks)
+
+    async def _vouched(
+        self, handle: LedgerHandle, asks: Sequence[_CopyClaim]
+    ) -> Sequence[_CopyClaim]:
+        """Return the copies that are signed, and those that their origin records know. The others
+        ask again, or are put aside.
+        """
+        doubted = [ask for ask in asks if ask.doubt]
+        if not doubted:
+            return asks
+        try:
+            reply = await self._context.flusher.submit(handle, [ask.vouch for ask in doubted])
+            gone = reply.verdict is CallStatus.ABSENT or (
+                reply.verdict is not CallStatus.OK and await self._is_gone(handle.key, doubted)
+            )
+            # A move that nobody can confirm any more must not hold the copy for ever.
+            held = any(each.outcome is Outcome.HELD for each in reply.results)
+            here = doubted[0].retry_copy.redriven is None
+            gone = gone or (held and here and await self._topics.is_gone(handle.key.topic_id))
+        except StoreError as error:
+            LOG.info(
+                "%s: the store did not answer about copies without a signature, ackd tries again: "
+                "%s",
+                self._state.name,
+                error.detail,
+            )
+            self._again(doubted)
+            return [ask for ask in asks if not ask.doubt]
+        genuine = [ask for ask in asks if not ask.doubt]
+        answers = reply.results if reply.verdict is CallStatus.OK else [STRANGER] * len(doubted)
+        for ask, result in zip(doubted, answers, strict=True):
+            older = result.outcome is Outcome.REFUSED and ask.retry_copy.generation < result.fence
+            nothing = result.outcome is Outcome.LOST and (gone or reply.verdict is CallStatus.OK)
+            if result.outcome is Outcome.CLAIMED:
+                self._count("vouched")
+                genuine.append(ask)
+            elif ask.earlier and (nothing or older):
+                self._count("unsigned")
+                genuine.append(ask)
+            elif result.outcome is Outcome.REFUSED or nothing or gone:
+                self._strangers.not_genuine(ask.partition, ask.offset, ask.doubt)
+            elif result.outcome is Outcome.HELD:
+                self._count(_NAMES[Outcome.HELD])
+                self._tell(ask.partition, ask.offset, result._replace(state=State.READY), reply)
+            else:
+                self._again([ask])
+        return genuine
 
     async def _read(self, partition: Partition, offset: int) -> _CopyClaim | None:
         """Read the copy's headers; None when there is nothing to claim."""
@@ -241,12 +321,34 @@ class CopyClaims:
         if body is None:
             return None
         retry_copy = partition.copies.retry_copy(body)
+        found = await self._proof(partition, body)
+        if found is Proof.UNDECIDED:
+            now_ms = self._context.clock.monotonic_ms()
+            if partition.ledger.claims is not None:
+                partition.ledger.claims.not_claimed([offset], CLAIM_AGAIN_MS, now_ms)
+            return None
         if retry_copy is not None:
-            return _CopyClaim(partition, offset, retry_copy)
-        if not self._strangers.put_aside(partition, offset, body):
+            why = "" if found is Proof.SIGNED else not_genuine(body)
+            return _CopyClaim(partition, offset, retry_copy, why, found.believed)
+        if not_by_ackd(body) == "" and not found.believed:
+            self._strangers.not_genuine(partition, offset, not_genuine(body))
+        elif not self._strangers.put_aside(partition, offset, body):
             self._strangers.delivered(partition, offset, "it is a copy of another subscription")
             self._tell(partition, offset, STRANGER, RecordReply(CallStatus.OK))
         return None
+
+    async def _proof(self, partition: Partition, body: Record) -> Proof:
+        """Verify a copy. A key that is not known here may have come into the store since."""
+        found, now_ms = partition.copies.proof(body), self._context.clock.monotonic_ms()
+        keys = self._state.copy_keys
+        if not found.believed and keys.lacks_key_of(body) and now_ms >= self._keys_again_ms:
+            self._keys_again_ms = now_ms + CLAIM_AGAIN_MS
+            try:
+                await keys.sync()
+            except StoreError as error:
+                LOG.info("%s: ackd can't read the keys of copies: %s", self._state.name, error)
+            found = partition.copies.proof(body)
+        return found
 
     def _by_origin(self, asks: Sequence[_CopyClaim]) -> list[tuple[LedgerHandle, list[_CopyClaim]]]:
         found: dict[int, tuple[LedgerHandle, list[_CopyClaim]]] = {}

@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 
 from ackd.core.ledger.effects import SendBack, SendDead
 from ackd.core.ledger.entry import UNKNOWN_ROLLBACK_EPOCH, Entry
-from ackd.core.record.operations import FinishOrigin, Op
+from ackd.core.record.operations import CopyRef, FinishOrigin, NameCopy, Op
 from ackd.core.record.protocol import CallStatus, Finish, OpResult
 from ackd.core.record.transitions import Outcome
 from ackd.engine.base.context import Context
+from ackd.engine.base.copy_signature import CopyKind
 from ackd.engine.base.retry_timer import RetryTimer
 from ackd.engine.base.spill_file import Held
 from ackd.engine.base.subscription_state import SubscriptionState
@@ -35,6 +36,7 @@ from ackd.engine.partition.histories import history_header
 from ackd.engine.partition.partition import Partition
 from ackd.engine.retry.body_spill import BodySpill
 from ackd.engine.retry.own_topic import OwnTopic
+from ackd.engine.retry.strangers import ASIDE, not_genuine
 from ackd.errors import BrokerError, StoreError
 from ackd.ports import Condition, Failure, Outgoing, Record, Stored
 
@@ -50,8 +52,9 @@ dead-letter topic. A shorter one was refused for another reason.
 
 @dataclass(slots=True, eq=False)
 class CopyJob:
-    """One copy to make. `stored`: the copy is durable, only the original is left to finish. `bare`:
-    the broker refused it with the bytes of a record that ackd did not write, which is too long.
+    """One copy to make. `stored`: the copy is durable, only the original is left to finish.
+    `place`: where, if the broker said so. `bare`: the broker refused it with the bytes of a record
+    that ackd did not write, which is too long.
     """
 
     partition: Partition
@@ -60,6 +63,7 @@ class CopyJob:
     attempt: int
     pauses: RetryTimer
     stored: bool = False
+    place: CopyRef | None = None
     bare: bool = False
 
     @property
@@ -74,26 +78,30 @@ class CopyTarget:
     """The topic that copies go to, and what to do with their originals.
 
     `name`: in metrics. `condition`: the code of its own condition, while copies can't be stored.
-    `reason` is what the store notes at the original, `done` tells the ledger.
+    `kind`: what its signature says. `reason` is what the store notes at the original, `done` tells
+    the ledger.
     """
 
     name: str
     condition: str
+    kind: CopyKind
     reason: Finish
-    done: Callable[[Partition, int], None]
+    done: Callable[[Partition, CopyJob], None]
 
 
 RETRY = CopyTarget(
     "retry-topic",
     "retry-copies",
+    CopyKind.RETRY,
     Finish.SENT,
-    lambda of, offset: of.ledger.send_back.sent_back(offset),
+    lambda of, job: of.ledger.send_back.sent_back(job.offset, job.place),
 )
 DEAD = CopyTarget(
     "dead-letter-topic",
     "dead-letter-topic",
+    CopyKind.DEAD,
     Finish.DEAD,
-    lambda of, offset: of.ledger.finish(offset),
+    lambda of, job: of.ledger.finish(job.offset),
 )
 
 
@@ -226,10 +234,14 @@ class Copier:
                     self._drop(job)  # the ledger fetches it again and asks again
                 else:
                     copies.append((job, self._copy(job, entry, body, partitions)))
-        results = await self._state.broker.publish([copy for _, copy in copies])
+        sign, kind = self._state.copy_keys.signed, self._target.kind
+        results = await self._state.broker.publish([sign(copy, kind) for _, copy in copies])
         for (job, _), result in zip(copies, results, strict=True):
             job.stored = isinstance(result, Stored)
-            if not isinstance(result, Stored):
+            if isinstance(result, Stored):
+                known = result.offset >= 0
+                job.place = CopyRef(result.partition, result.offset) if known else None
+            else:
                 self._topic.doubt()
                 entry = job.entry
                 job.bare = (
@@ -247,8 +259,8 @@ class Copier:
     def _copy(self, job: CopyJob, entry: Entry[Held], body: Record, partitions: int) -> Outgoing:
         partition = job.partition
         copies = partition.copies
+        aside = self._aside(partition, job, body)
         carried = copies.retry_copy(body)
-        aside = not_by_ackd(body) if partition.ledger.holds_copies else ""
         origin = carried.origin if carried is not None else copies.origin(job.offset)
         first, last = copies.errors(job.offset)
         retry_copy = RetryCopy(
@@ -280,18 +292,38 @@ class Copier:
         headers = retry_copy_headers(retry_copy, own)
         return Outgoing(self._topic.name, body.key, body.value, headers, place)
 
+    @staticmethod
+    def _aside(partition: Partition, job: CopyJob, body: Record) -> str:
+        """Why a record of the retry topic is a dead letter of its own; empty if it is none.
+
+        An earlier owner may have decided so.
+        """
+        copies = partition.copies
+        if not partition.ledger.holds_copies or copies.aside(job.offset):
+            return copies.aside(job.offset)
+        why = not_by_ackd(body) or (not_genuine(body) if job.generation == ASIDE else "")
+        if why:
+            copies.put_aside(job.offset, why)
+        return why
+
     async def _finish(self, partition: Partition, jobs: Sequence[CopyJob]) -> None:
         """The copies are durable: finish their originals. Repeating this is harmless."""
         todo = [(job, self._finish_op(job, entry)) for job in jobs if (entry := job.entry)]
+        named = [
+            NameCopy(job.offset, job.generation, job.place)
+            for job, _ in todo
+            if self._target is RETRY and job.place is not None
+        ]
+        ops: list[Op] = [*(op for _, op in todo), *named]
         try:
-            reply = await self._context.flusher.submit(partition.handle, [op for _, op in todo])
+            reply = await self._context.flusher.submit(partition.handle, ops)
         except StoreError as error:
             self._failed(jobs, error.detail)
             return
         if reply.verdict is not CallStatus.OK:
             self._failed(jobs, f"the record is {reply.verdict.name}")
             return
-        for (job, _), result in zip(todo, reply.results, strict=True):
+        for (job, _), result in zip(todo, reply.results[: len(todo)], strict=True):
             self._finished(job, result, reply.now_ms)
         partition.perform()
 
@@ -308,7 +340,7 @@ class Copier:
         self._context.metrics.copies.at(self._state.name, self._target.name, "stored").inc()
         self._on_stored(partition, offset, job.generation, now_ms)
         self._bodies.free(partition, offset)
-        self._target.done(partition, offset)
+        self._target.done(partition, job)
         partition.copies.forget(offset)
 
     def _failed(self, jobs: Sequence[CopyJob], detail: str) -> None:

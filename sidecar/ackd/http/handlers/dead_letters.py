@@ -93,6 +93,10 @@ class RedriveBody(_Selection, frozen=True):
     remove_headers: Annotated[
         list[Name], Meta(max_length=HEADERS_MAX, description="Without these headers.")
     ] = []
+    unsigned: Annotated[
+        bool,
+        Meta(description="Also those that ackd did not sign, and records that it put aside."),
+    ] = False
 
     def request(self) -> DeadRequest:
         return DeadRequest(
@@ -106,6 +110,7 @@ class RedriveBody(_Selection, frozen=True):
             confirm=self.confirm,
             set_headers=tuple(self.set_headers.items()),
             remove_headers=tuple(self.remove_headers),
+            unsigned=self.unsigned,
         )
 
 

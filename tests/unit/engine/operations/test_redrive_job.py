@@ -12,10 +12,16 @@ from ackd.core.ids import LedgerKey
 from ackd.core.origin import Origin
 from ackd.core.record.operations import FinishOrigin, MoveToRetry
 from ackd.core.record.transitions import State
+from ackd.engine.base.copy_signature import CopyKind
 from ackd.engine.operations import redrive_job
 from ackd.engine.operations.archive import NoRightError, RedriveDocument
 from ackd.engine.operations.redrive_job import RedriveJob
-from ackd.engine.partition.copy_headers import REDRIVEN_FROM, RetryCopy, retry_copy_of
+from ackd.engine.partition.copy_headers import (
+    REDRIVEN_FROM,
+    RetryCopy,
+    retry_copy_headers,
+    retry_copy_of,
+)
 from ackd.errors import BrokerError, StoreError
 from ackd.ports import Failure, Outgoing, Record, TopicInfo
 from tests.unit.engine.operation_stage import DEAD_ID, DEAD_LETTER_TOPIC, OperationStage
@@ -48,10 +54,10 @@ class Scene(OperationStage):
         )
         return self.document
 
-    async def runs(self, request: DeadRequest | None = None) -> None:
+    async def runs(self, request: DeadRequest | None = None, *, end: int = LETTERS) -> None:
         """One attempt, of a new process: it knows what the store has."""
         if request is not None:
-            self.asks(request)
+            self.asks(request, end=end)
         else:
             read = await self.archive.read("op")
             assert isinstance(read, RedriveDocument)
@@ -186,6 +192,28 @@ async def test_headers_are_edited_as_asked(scene: Scene) -> None:
     assert own == [("mine", b"2"), ("new", b"3")]
 
 
+# --- what ackd did not write
+
+
+@pytest.mark.parametrize("to", list(To))
+async def test_r2_what_ackd_did_not_write_is_redriven_only_when_asked(scene: Scene, to: To) -> None:
+    """Letters 0 and 1 are from before signatures, 2 to 4 are not signed, 5 is; 6 was put aside."""
+    keys = scene.world.state.copy_keys
+    await keys.load(scene.world.store, NAME)
+    await keys.begin(DEAD_LETTER_TOPIC, DEAD_ID, {0: 2})
+    for topic in (TOPIC, RETRY_TOPIC):
+        dead = replace(DEAD, origin=replace(ORIGIN, topic=topic, offset=200))
+        headers = retry_copy_headers(dead, ())
+        sent = keys.signed(Outgoing("dead", b"k", topic.encode(), headers), CopyKind.DEAD)
+        scene.broker.writes(DEAD_LETTER_TOPIC, None, value=topic.encode(), own=sent.headers)
+    await scene.runs(DeadRequest(Kind.REDRIVE, to=to), end=LETTERS + 2)
+    assert scene.values == [b"0", b"1", TOPIC.encode()]
+    assert scene.counts == (3, 0, 4)
+    await scene.runs(DeadRequest(Kind.REDRIVE, to=to, unsigned=True), end=LETTERS + 2)
+    more = [RETRY_TOPIC.encode()] if to is To.GROUP else []  # nothing is published there
+    assert scene.values[3:] == [b"2", b"3", b"4", *more]
+
+
 # --- to the origin topic
 
 
@@ -211,7 +239,7 @@ async def test_r29_what_was_published_to_the_origin_is_not_published_again(scene
 async def test_r25_a_forged_origin_in_a_topic_of_ackd_gets_nothing(scene: Scene) -> None:
     forged = replace(DEAD, origin=replace(ORIGIN, topic=RETRY_TOPIC))
     scene.broker.writes(DEAD_LETTER_TOPIC, forged, value=b"forged")
-    scene.asks(BACK, end=LETTERS + 1)
+    scene.asks(replace(BACK, unsigned=True), end=LETTERS + 1)
     await scene.archive.write(scene.document)
     await scene.runs()
     assert b"forged" not in scene.values
