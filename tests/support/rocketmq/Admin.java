@@ -1,3 +1,4 @@
+import java.util.List;
 import java.util.Set;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
@@ -8,7 +9,9 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 /**
  * Makes topics and groups for tests, one order a line on standard input, one answer a line on standard output.
  * Arguments: name server, and where access keys are demanded, key and secret.
- * Orders: `topic AT NAME QUEUES TYPE`, `group AT NAME ORDERLY RETRIES`, `drop AT NAME`, `brokers`, `queues NAME`.
+ * Orders: `topic AT NAME QUEUES TYPE`, `group AT NAME ORDERLY RETRIES`, `drop AT NAME`, `brokers`, `queues NAME`,
+ * `master BROKER` (its address), `synced CONTROLLER BROKER`
+ * (how many replicas have all).
  * AT: addresses of brokers, separated by commas.
  */
 public final class Admin {
@@ -64,6 +67,12 @@ public final class Admin {
                 return "ok";
             case "brokers":
                 return "ok " + admin.examineBrokerClusterInfo().getBrokerAddrTable().size();
+            case "master":
+                return "ok " + String.valueOf(
+                    admin.examineBrokerClusterInfo().getBrokerAddrTable().get(words[1]).getBrokerAddrs().get(0L));
+            case "synced":
+                return "ok " + admin.getInSyncStateData(words[1], List.of(words[2]))
+                    .getReplicasInfoTable().get(words[2]).getInSyncReplicas().size();
             case "queues":
                 StringBuilder found = new StringBuilder("ok");
                 for (var each : admin.examineTopicRouteInfo(words[1]).getQueueDatas()) {

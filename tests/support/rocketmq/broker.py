@@ -105,7 +105,7 @@ class RocketMQ(Started):
         """Install on first use, start all, wait until a broker is known and the proxy listens."""
         lib = install()
         self._folder = run_dir("rocketmq")
-        self._ports = Ports(*(free_port() for _ in range(3)))
+        self._ports = Ports(*(free_port() for _ in range(4)))
         self.certs = make_certs(self._folder / "certs")
         write_files(self._folder, self._ports, self.options, self.certs)
         try:
@@ -134,7 +134,7 @@ class RocketMQ(Started):
         self.nodes = []
         if self._ports is not None:
             p = self._ports
-            give_back(p.names, p.grpc, p.remoting)
+            give_back(p.names, p.grpc, p.remoting, p.controller)
             self._ports = None
         if self._folder is not None:
             remove_run_dir(self._folder)
@@ -147,6 +147,15 @@ class RocketMQ(Started):
         process.start()
         if all(each.running for each in self._processes()):
             self.wait_ready()
+
+    def master(self, name: str) -> Node:
+        """The one that the name server knows as master of this name; it may be dead."""
+        port = int(self.admin.order(f"master {name}").rpartition(":")[2])
+        return next(node for node in self.nodes if node.at.ports.own == port)
+
+    def in_sync(self, name: str) -> int:
+        """How many brokers of this name have all messages, as the controller knows."""
+        return int(self.admin.order(f"synced 127.0.0.1:{self.ports.controller} {name}"))
 
     def add_broker(self) -> Node:
         """One more, while the others run. It has no topics yet."""
@@ -256,7 +265,7 @@ class RocketMQ(Started):
             )
         else:
             at = BrokerAt("broker-a", BrokerPorts(free_port(), free_port()), home / "store")
-            config = ("-bc", write_broker(home, at, self.ports.names, self.options))
+            config = ("-bc", write_broker(home, at, self.ports, self.options))
             self._proxy = self._java(
                 lib, home, "proxy", 512, "proxy.ProxyStartup", "-pm", "local", *config, *proxied
             )
@@ -269,7 +278,7 @@ class RocketMQ(Started):
         name = of or f"broker-{string.ascii_lowercase[number]}"
         store = home / (f"store-of-{number}" if number else "store")
         at = BrokerAt(name, ports, store, 1 if of else 0)
-        config = write_broker(home, at, self.ports.names, self.options)
+        config = write_broker(home, at, self.ports, self.options)
         process = self._java(lib, home, at.called, 384, "broker.BrokerStartup", "-c", config)
         node = Node(at, process)
         self.nodes.append(node)

@@ -18,8 +18,9 @@ class RocketMQOptions:
 
     `cluster` runs brokers beside the proxy, so that each can be killed alone; without it the only
     one and the proxy are one process. `brokers`: how many there are from the start on; `replica`:
-    the first one has a replica, which acts for it while it is away. `access_keys` demands
-    `ACCESS_KEY` and `SECRET_KEY` of all who connect. `broker` and `proxy` come last and win.
+    the first one has a replica, and a controller (in the name server) makes one of the two master.
+    `access_keys` demands `ACCESS_KEY` and `SECRET_KEY` of all who connect. `broker` and `proxy`
+    come last and win.
     """
 
     cluster: bool = False
@@ -37,6 +38,7 @@ class Ports:
     names: int
     grpc: int
     remoting: int
+    controller: int
 
 
 @dataclass(frozen=True)
@@ -72,20 +74,33 @@ def write_files(home: Path, ports: Ports, options: RocketMQOptions, certs: Certs
                 "listenPort": str(ports.names),
                 "bindAddress": "127.0.0.1",
                 "rocketmqHome": str(home),
+                **(_controller(home, ports) if options.replica else {}),
             }
         )
     )
     (conf / "rmq-proxy.json").write_text(json.dumps(_proxy(ports, options, certs)))
 
 
-def write_broker(home: Path, at: BrokerAt, names: int, options: RocketMQOptions) -> Path:
-    """Write the configuration of a broker. `names`: port of the name server."""
+def _controller(home: Path, ports: Ports) -> dict[str, str]:
+    """It makes a replica master some seconds after the master's last sign of life."""
+    return {
+        "enableControllerInNamesrv": "true",
+        "controllerDLegerGroup": "controllers",
+        "controllerDLegerPeers": f"n0-127.0.0.1:{ports.controller}",
+        "controllerDLegerSelfId": "n0",
+        "controllerStorePath": str(home / "controller"),
+        "scanNotActiveBrokerInterval": "1000",
+    }
+
+
+def write_broker(home: Path, at: BrokerAt, ports: Ports, options: RocketMQOptions) -> Path:
+    """Write the configuration of a broker."""
     found = home / "conf" / f"{at.called}.conf"
-    found.write_text(_properties(_broker(at, names, options)))
+    found.write_text(_properties(_broker(at, ports, options)))
     return found
 
 
-def _broker(at: BrokerAt, names: int, options: RocketMQOptions) -> dict[str, str]:
+def _broker(at: BrokerAt, ports: Ports, options: RocketMQOptions) -> dict[str, str]:
     lines = {
         "brokerClusterName": "DefaultCluster",
         "brokerName": at.name,
@@ -97,7 +112,7 @@ def _broker(at: BrokerAt, names: int, options: RocketMQOptions) -> dict[str, str
         "bindAddress": "127.0.0.1",
         "listenPort": str(at.ports.own),
         "haListenPort": str(at.ports.ha),
-        "namesrvAddr": f"127.0.0.1:{names}",
+        "namesrvAddr": f"127.0.0.1:{ports.names}",
         "storePathRootDir": str(at.store),
         "storePathCommitLog": str(at.store / "commitlog"),
         "mappedFileSizeCommitLog": str(64 * 1024 * 1024),
@@ -116,6 +131,15 @@ def _broker(at: BrokerAt, names: int, options: RocketMQOptions) -> dict[str, str
         "transactionOpBatchInterval": str(24 * 60 * 60 * 1000),
         "transactionOpMsgMaxSize": "1",  # each is written down at once instead
     }
+    if options.replica:
+        # The controller gives the ids, and the master waits for its replica while it is in sync.
+        del lines["brokerId"], lines["brokerRole"]
+        lines |= {
+            "enableControllerMode": "true",
+            "controllerAddr": f"127.0.0.1:{ports.controller}",
+            "allAckInSyncStateSet": "true",
+            "brokerHeartbeatInterval": "500",
+        }
     if options.access_keys:
         lines |= _keys(f"{_AUTH}.LocalAuthenticationMetadataProvider")
         lines |= {"authenticationEnabled": "true", "authConfigPath": str(at.store / "auth")}
