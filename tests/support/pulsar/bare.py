@@ -20,6 +20,7 @@ LOG = logging.getLogger("tests.pulsar")
 LOG.setLevel(logging.CRITICAL)
 NACK_DELAY_MS = 4_000
 QUIET_MS = 1_500
+SURE_MS = 60_000
 PATIENCE_S = 40
 
 
@@ -53,11 +54,12 @@ def join(made: Any, topic: str, subscription: str, **options: object) -> Any:
 
 
 def drain(consumer: Any, most: int = sys.maxsize, quiet_ms: int = QUIET_MS) -> list[Any]:
-    """What comes until nothing has come for a while."""
+    """What comes until nothing has come for a while; `most`: so many, which are there."""
     found: list[Any] = []
+    wait_ms = quiet_ms if most == sys.maxsize else SURE_MS
     while len(found) < most:
         try:
-            found.append(consumer.receive(quiet_ms))
+            found.append(consumer.receive(wait_ms))
         except pulsar.Timeout:
             break
     return found
