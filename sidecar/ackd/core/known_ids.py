@@ -29,7 +29,7 @@ FULL: Final = 96
 """Ids of a bucket at which the next, larger slice begins."""
 FIRST_BITS: Final = 4
 BITS_MAX: Final = 16
-GROWTH: Final = 4
+FACTOR: Final = 4
 """By so much a slice is larger than one that was full too early."""
 REMOVED_MAX: Final = 256
 """Buckets that one call removes."""
@@ -80,7 +80,7 @@ class KnownIds(Generic[P]):
         newest = self.slices[-1]
         count, full = len(newest.places), FULL << newest.bits
         if count > full or self.active_ms - newest.start >= keep_ms // SLICES:
-            wanted = count * GROWTH if count > full else count
+            wanted = count * FACTOR if count > full else count
             bits = min((max(wanted - 1, 0) // IN_BUCKET).bit_length(), BITS_MAX)
             self.slices.append(Slice(self.active_ms, bits))
         while len(self.slices) > 1 and self.slices[1].start <= self.active_ms - keep_ms:

@@ -49,12 +49,14 @@ local function turn(known, tick)
   end
   local full = Ids.FULL * 2 ^ newest.bits
   if known.count > full or known.active - newest.start >= math.floor(keep / Ids.SLICES) then
-    local wanted = known.count > full and known.count * Ids.GROWTH or known.count
+    local wanted = known.count > full and known.count * Ids.FACTOR or known.count
     slices[#slices + 1] = {slice = newest.slice + 1, start = known.active, bits = bits_for(wanted)}
     known.count = 0
   end
-  while slices[2] and slices[2].start <= known.active - keep do
-    local old = table.remove(slices, 1)
+  while #slices > 1 do
+    local old, next = unpack(slices)
+    if next.start > known.active - keep then break end
+    table.remove(slices, 1)
     table.insert(known.old, 1, {slice = old.slice, bucket = 2 ^ old.bits})
   end
 end

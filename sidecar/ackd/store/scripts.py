@@ -52,9 +52,9 @@ _NUMBERS: dict[str, dict[str, int]] = {
         for name in (
             "BITS_MAX",
             "BUCKET_BYTES",
+            "FACTOR",
             "FIRST_BITS",
             "FULL",
-            "GROWTH",
             "IN_BUCKET",
             "REMOVED_MAX",
             "SLICES",
