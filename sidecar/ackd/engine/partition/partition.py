@@ -134,8 +134,7 @@ class Partition:
             position_of=policy.position_of,
         )
         self.handle = LedgerHandle(key, listener=self)
-        self.closed = self.queued = False
-        self.repairing = False
+        self.closed = self.queued = self.repairing = False
         self.repair_until_ms = 0
         self.epoch = self.version = 0
         self.journal_read_ms = 0

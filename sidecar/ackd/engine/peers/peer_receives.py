@@ -9,23 +9,20 @@ sidecar sends `PeerLost`, and the owner gives their leases back (R21).
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ackd.api.messages import Delivery
 from ackd.core.peer_choice import PeerChoice
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.delivery.waiters import Waiter
+from ackd.engine.peers.answer_reports import AnswerReports
 from ackd.engine.peers.frames import (
     MESSAGES_MAX,
-    NUMBERS_MAX,
     PeerAnswer,
     PeerAsk,
     PeerCancel,
-    PeerLost,
     PeerReady,
-    PeerTaken,
     PeerWatch,
     unpack_deliveries,
     write_frame,
@@ -40,25 +37,7 @@ AT_ONCE_MS = 500
 """A receive whose own wait is over, or that has none, waits for an owner that has messages no
 longer than this.
 """
-REPORTED_MAX = 10_000
-"""Answers, lost or taken, that are kept for each sidecar until it can be told of them, at most."""
-UNHEARD_MAX = 100
-"""Sidecars for which such answers are kept, at most."""
-UNTOLD_MAX = 1_000
-"""Answers that were taken, of which a link's other side is told with the next request, or after the
-next heartbeat: at once if there are more than this.
-"""
-ARRIVED_MS = 30_000
-"""A frame has arrived if its link was still open this long after it was sent."""
 HOLDER_MAX = 1024
-
-
-class _Unheard(NamedTuple):
-    """What a sidecar must still hear of its answers. `instance`: which process of it."""
-
-    instance: str
-    lost: list[int]
-    taken: list[int]
 
 
 class Links(Protocol):
@@ -122,17 +101,12 @@ class PeerReceives:
         self._owners: Mapping[str, int] = {}
         self._asked: dict[int, _PeerRequest] = {}
         self._idle: dict[Waiter, None] = {}
-        self._unheard: dict[str, _Unheard] = {}
-        # The answers that were reported on each link as taken (or else as lost), and when. If the
-        # link closes within `ARRIVED_MS`, they are reported again; one that comes twice is not.
-        self._reported: dict[PeerLink, OrderedDict[int, tuple[int, bool]]] = {}
-        self._untold: dict[PeerLink, list[int]] = {}
+        self._reports = AnswerReports(state.name, clock)
         self._unwatched: dict[PeerLink, None] = dict.fromkeys(links.all())
 
     def inherit(self, before: PeerReceives) -> None:
         """Take over the state of `before`, as its subscription is built again."""
-        self._unheard, self._reported = before._unheard, before._reported
-        self._untold = before._untold
+        self._reports = before._reports
 
     # --- owners
 
@@ -141,8 +115,7 @@ class PeerReceives:
         many messages are ready at each owner of partitions.
         """
         before, self._owners, self._addresses = self._owners, owners, addresses
-        for waiting in list(self._untold):
-            self._tell_taken(waiting)
+        self._reports.tell_all()
         self._choice.seen(owners)
         for name in {asked.owner for asked in self._asked.values()} - addresses.keys():
             link = self._links.to(name)
@@ -151,7 +124,7 @@ class PeerReceives:
         for number, asked in self._asked.items():
             if asked.owner not in owners or self._receives.most(asked.waiter) <= 0:
                 self._cancel(number, asked)
-        for name in self._unheard:
+        for name in self._reports.unheard():
             if name in addresses:  # it may be silent for a while, and come back
                 self._links.want(name, addresses[name])
         self.ask_idle()
@@ -224,7 +197,7 @@ class PeerReceives:
             bytes_max = min(request.bytes_max, bytes_max)
         wait_ms = max(self._left_ms(waiter) - MARGIN_MS, 0)
         holder, name = request.holder[:HOLDER_MAX], self._state.name
-        most, taken = min(most, MESSAGES_MAX), self._untold.pop(link, [])
+        most, taken = min(most, MESSAGES_MAX), self._reports.with_request(link)
         ask = PeerAsk(name, number, most, bytes_max, lease_ms, wait_ms, holder, taken)
         link.send(write_frame(ask))
         if not wait_ms:
@@ -289,7 +262,7 @@ class PeerReceives:
             return
         self._choice.gave(owner, answer.ready)
         if now_ms < until_ms and self._receives.bring(waiter, unpack_deliveries(answer.messages)):
-            self._tell(link, [answer.number], taken=True)
+            self._reports.taken(link, [answer.number])
         else:
             self._refuse(link, answer)
             self._again(waiter)
@@ -297,37 +270,8 @@ class PeerReceives:
             self.ask_idle()
 
     def _refuse(self, link: PeerLink, answer: PeerAnswer) -> None:
-        reported = self._reported.get(link)
-        if answer.messages and not (reported and answer.number in reported):
-            self._tell(link, [answer.number], taken=False)
-
-    def _tell(self, link: PeerLink, numbers: list[int], *, taken: bool) -> None:
-        """Say what became of answers."""
-        if not numbers:
-            return
-        now_ms = self._now_ms()
-        reported = self._reported.setdefault(link, OrderedDict())
-        reported.update((number, (now_ms, taken)) for number in numbers)
-        while (
-            len(reported) > REPORTED_MAX or next(iter(reported.values()))[0] < now_ms - ARRIVED_MS
-        ):
-            reported.popitem(last=False)
-        if taken:
-            untold = self._untold.setdefault(link, [])
-            untold += numbers
-            if len(untold) > UNTOLD_MAX:
-                self._tell_taken(link)
-            return
-        for start in range(0, len(numbers), NUMBERS_MAX):
-            part = numbers[start : start + NUMBERS_MAX]
-            link.send(write_frame(PeerLost(self._state.name, part)))
-
-    def _tell_taken(self, link: PeerLink) -> None:
-        """Say which answers were taken without waiting for the next request. Until then the owner
-        keeps the tokens of these answers, and does nothing with them.
-        """
-        for number in self._untold.pop(link, ()):
-            link.send(write_frame(PeerTaken(self._state.name, number)))
+        if answer.messages:
+            self._reports.lost(link, [answer.number])
 
     def ready(self, link: PeerLink, ready: PeerReady) -> None:
         """Let a receive ask an owner that has messages which no receive there waits for."""
@@ -379,7 +323,7 @@ class PeerReceives:
 
     def opened(self, link: PeerLink) -> None:
         self._unwatched[link] = None
-        self._tell_unheard(link)
+        self._reports.opened(link)
         self._choice.reachable(link.name)
         self.ask_idle()
         if self._asked:
@@ -388,22 +332,13 @@ class PeerReceives:
     def closed(self, link: PeerLink) -> None:
         """Note that requests on this link are lost, and let their receives ask other owners."""
         self._unwatched.pop(link, None)
-        self._untold.pop(link, None)
         gone = [(n, asked) for n, asked in self._asked.items() if asked.link is link]
         name, now_ms = link.name, self._now_ms()
-        lost, taken = self._lately(link, now_ms)
-        lost += [number for number, _ in gone]
-        if not lost and not taken:
+        if not self._reports.closed(link, [number for number, _ in gone]):
             return
-        unheard = self._unheard.pop(name, None)
-        if unheard is not None and unheard.instance == link.instance:
-            lost, taken = [*unheard.lost, *lost], [*unheard.taken, *taken]
-        self._unheard[name] = _Unheard(link.instance, lost[-REPORTED_MAX:], taken[-REPORTED_MAX:])
-        while len(self._unheard) > UNHEARD_MAX:
-            del self._unheard[next(iter(self._unheard))]
         other = self._links.to(name)
         if other is not None:
-            self._tell_unheard(other)
+            self._reports.opened(other)
         elif name in self._addresses:
             self._choice.skip(name, now_ms)
             self._links.want(name, self._addresses[name])
@@ -415,21 +350,3 @@ class PeerReceives:
                 asked.waiter.asked_at(0)
         for _, asked in gone:
             self._again(asked.waiter)
-
-    def _lately(self, link: PeerLink, now_ms: int) -> tuple[list[int], list[int]]:
-        """Return the lost and the taken answers whose report may not have arrived on a link."""
-        reported = self._reported.pop(link, OrderedDict())
-        lately = [
-            (n, taken) for n, (at_ms, taken) in reported.items() if at_ms >= now_ms - ARRIVED_MS
-        ]
-        return [n for n, taken in lately if not taken], [n for n, taken in lately if taken]
-
-    def _tell_unheard(self, link: PeerLink) -> None:
-        """Report what the other sidecar may not have heard, because a link closed. Leases that an
-        earlier process of it granted end by themselves.
-        """
-        unheard = self._unheard.pop(link.name, None)
-        if unheard is not None and unheard.instance == link.instance:
-            self._tell(link, unheard.taken, taken=True)
-            self._tell_taken(link)
-            self._tell(link, unheard.lost, taken=False)

@@ -9,7 +9,8 @@ import pytest
 from ackd.api.messages import Delivery, ReceiveRequest
 from ackd.core.peer_choice import SKIP_MS
 from ackd.engine.delivery.waiters import Waiter
-from ackd.engine.peers import peer_receives
+from ackd.engine.peers import answer_reports
+from ackd.engine.peers.answer_reports import ARRIVED_MS, UNTOLD_MAX
 from ackd.engine.peers.frames import (
     Frame,
     PeerAnswer,
@@ -23,10 +24,8 @@ from ackd.engine.peers.frames import (
 )
 from ackd.engine.peers.peer_receives import (
     ANSWER_BYTES_MAX,
-    ARRIVED_MS,
     AT_ONCE_MS,
     MARGIN_MS,
-    UNTOLD_MAX,
     PeerReceives,
 )
 from ackd.ports import PeerLink
@@ -487,14 +486,14 @@ async def test_r21_a_sidecar_that_was_silent_for_a_while_hears_of_it(bench: Benc
 async def test_i8_only_so_many_silent_sidecars_are_remembered(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer_receives, "UNHEARD_MAX", 2)
+    monkeypatch.setattr(answer_reports, "UNHEARD_MAX", 2)
     for name in ("pod-4", "pod-5", "pod-6"):
         link = bench.link(name)
         bench.seen({name: 1})
         bench.waits()
         del bench.links.there[name]
         bench.asking.closed(link)
-    assert list(bench.asking._unheard) == ["pod-5", "pod-6"]
+    assert list(bench.asking._reports.unheard()) == ["pod-5", "pod-6"]
 
 
 async def test_r21_what_was_taken_shortly_before_is_told_again(bench: Bench) -> None:
