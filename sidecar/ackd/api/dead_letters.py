@@ -111,10 +111,13 @@ class DeadView:
 
 @dataclass(slots=True)
 class DeadPage:
-    """A part of the list. `cursor` None = the last part."""
+    """A part of the list. `cursor` None = the last part. `unreadable`: records in this part of the
+    topic that are passed over, because no dead letter can be read from them.
+    """
 
     messages: list[DeadView]
     cursor: str | None = None
+    unreadable: int = 0
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ OWN, FOR_PEERS, THROUGH_PEERS = "own", "for_peers", "through_peers"
 ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
 
-# tidy: long-class lines=403 attributes=84 -- the catalogue: an attribute for each metric
+# tidy: long-class lines=409 attributes=85 -- the catalogue: an attribute for each metric
 class Metrics:
     """All metrics of one ackd process, in a registry of their own."""
 
@@ -284,6 +284,12 @@ class Metrics:
             "ackd_dead_letter_depth",
             "Dead letters that were neither redriven nor purged, 100,000 at most (asked every 30 s "
             "by a sidecar that owns a partition 0; of several take the highest).",
+            (of,),
+        )
+        self.unreadable_dead_letters = self._made.gauge(
+            "ackd_dead_letters_unreadable",
+            "Records in the dead-letter topic that no dead letter can be read from, 100,000 at "
+            "most: nobody lists or redrives them.",
             (of,),
         )
         self.oldest_dead_letter = self._made.gauge(

@@ -128,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(admin: Admin, arguments: argparse.Namespace) -> int:
-    left, cursor = arguments.max, "0-0"
+    left, cursor, unreadable = arguments.max, "0-0", 0
     while left > 0 and cursor is not None:
         query = {"cursor": cursor, "max": str(min(left, PAGE))}
         page = admin.get(("v1", "subscriptions", arguments.subscription, "dead"), query)
@@ -136,6 +136,9 @@ def _list(admin: Admin, arguments: argparse.Namespace) -> int:
             print(json.dumps(each, ensure_ascii=False) if arguments.json else _line(each))
         left -= len(page["messages"])
         cursor = page["cursor"]
+        unreadable += page.get("unreadable", 0)
+    if unreadable:
+        print(f"ackd: {unreadable} records in the topic are no dead letters", file=sys.stderr)
     return exit_codes.DONE
 
 

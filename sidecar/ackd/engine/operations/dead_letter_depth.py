@@ -29,10 +29,15 @@ class DeadLetterDepth:
         self._now_ms = now_ms
         self._topic_id = b""
         self._letters: dict[int, dict[int, int]] = {}
+        self._unreadable: dict[int, set[int]] = {}
         self._read_to: dict[int, int] = {}
 
     def count(self) -> int:
         return sum(map(len, self._letters.values()))
+
+    def unreadable(self) -> int:
+        """How many records are no dead letters, of any subscription."""
+        return sum(map(len, self._unreadable.values()))
 
     def oldest_ms(self) -> int | None:
         """When the oldest was dead-lettered; None without one."""
@@ -41,7 +46,7 @@ class DeadLetterDepth:
 
     def forget(self) -> None:
         """Begin anew with the next look."""
-        self._topic_id, self._letters, self._read_to = b"", {}, {}
+        self._topic_id, self._letters, self._unreadable, self._read_to = b"", {}, {}, {}
 
     async def look(self, log: DeadLetterLog) -> bool:
         """Read what came, and forget what went. Returns whether it got to the end. Raises
@@ -59,10 +64,13 @@ class DeadLetterDepth:
         letters = self._letters.setdefault(partition, {})
         for gone in [offset for offset in letters if offset < first]:  # by the topic's retention
             del letters[gone]
+        unreadable = {each for each in self._unreadable.get(partition, ()) if each >= first}
+        self._unreadable[partition] = unreadable
         at = max(first, self._read_to.get(partition, 0))
         while at < end and self.count() < KEPT_MAX and self._now_ms() < until_ms:
             found, at = await log.read(partition, at, end, AT_ONCE)
             letters.update({each.record.offset: each.record.timestamp_ms for each in found})
+            unreadable.update(log.unreadable[: KEPT_MAX - self.unreadable()])
             self._read_to[partition] = at
         offsets = list(letters)
         for start in range(0, len(offsets), AT_ONCE):

@@ -39,6 +39,16 @@ class LogBounds(NamedTuple):
     ranges: list[tuple[int, int]]
 
 
+class LetterCount(NamedTuple):
+    """How many dead letters there are, when the oldest was dead-lettered (Unix ms; None without
+    one), and how many records in the topic are no dead letters.
+    """
+
+    letters: int
+    oldest_ms: int | None
+    unreadable: int
+
+
 class LetterSearch(NamedTuple):
     """The newest dead letter of a message: `key` and `offset` of its record, and its content.
     `complete` False: there was not time for all of the topic.
@@ -72,14 +82,16 @@ class SubscriptionDeadLetters:
         """Return all operations on the subscription that are kept. Raises StoreError."""
         return await self._operations.listed()
 
-    async def count(self) -> tuple[int, int | None] | None:
-        """Count the dead letters. Returns how many there are and when the oldest was dead-lettered
-        (Unix ms), None if there was not time for all. Raises BrokerError, StoreError,
-        NotSupportedError.
+    async def count(self) -> LetterCount | None:
+        """Count the dead letters; None if there was not time for all. Raises BrokerError,
+        StoreError, NotSupportedError.
         """
         async with open_dead_log(self._state, self._context) as log:
             complete = await self._depth.look(log)
-        return (self._depth.count(), self._depth.oldest_ms()) if complete else None
+        depth = self._depth
+        if not complete:
+            return None
+        return LetterCount(depth.count(), depth.oldest_ms(), depth.unreadable())
 
     def stop_counting(self) -> None:
         """Another sidecar counts."""
@@ -92,7 +104,7 @@ class SubscriptionDeadLetters:
         async with open_dead_log(self._state, self._context) as log:
             scan = _Scan(self, log)
             await scan.from_(partition, offset, limit, lambda letters: letters)
-        return DeadPage(scan.found, scan.cursor)
+        return DeadPage(scan.found, scan.cursor, scan.unreadable)
 
     async def peek(self, dead_id: str) -> DeadLetter:
         """Read one dead letter with its content. Raises UnknownDeadLetterError."""
@@ -211,6 +223,7 @@ class _Scan:
         self.found: list[DeadView] = []
         self.matched = 0
         self.scanned = 0
+        self.unreadable = 0
         self.cursor: str | None = None
 
     async def from_(
@@ -237,6 +250,7 @@ class _Scan:
                     chosen = chosen[: limit - self.matched]
                     unread = chosen[-1][0].record.offset + 1
                 self.scanned += unread - at
+                self.unreadable += sum(offset < unread for offset in log.unreadable)
                 at = unread
                 self.matched += len(chosen)
                 room = len(chosen) if self._keep is None else self._keep - len(self.found)

@@ -154,6 +154,11 @@ class PeerQuestions:
             body, refusal = b"", error.detail
         except ValueError:
             body, refusal = b"", "the question makes no sense to it"
+        except Exception:
+            LOG.exception(
+                "a question of sidecar %s failed on a bug of ackd's: %s", link.name, question.kind
+            )
+            body, refusal = b"", "it failed; its log has the details"
         finally:
             self._answering -= 1
         self._reply(link, question.number, body, refusal)

@@ -14,7 +14,7 @@ from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.origin import Origin
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
-from ackd.engine.partition.copy_headers import RetryCopy, own_headers, retry_copy_of
+from ackd.engine.partition.copy_headers import RetryCopy, not_by_ackd, own_headers, retry_copy_of
 from ackd.engine.partition.histories import read_history
 from ackd.engine.retry.external_dead_letters import ExternalDeadLetters
 from ackd.engine.retry.own_topic import dead_name
@@ -100,7 +100,9 @@ def read_id(text: str) -> tuple[int, int]:
 
 
 class DeadLetterLog:
-    """The dead-letter topic, open for reading. `info` None: the topic does not exist yet."""
+    """The dead-letter topic, open for reading. `info` None: the topic does not exist yet.
+    `unreadable`: offsets of the last read at which there is no dead letter, of no subscription.
+    """
 
     def __init__(
         self, consumer: Consumer, subscription: str, cluster: str, info: TopicInfo | None
@@ -114,6 +116,7 @@ class DeadLetterLog:
         self._session = 0
         self._ended = -1
         self.foreign: ExternalDeadLetters | None = None
+        self.unreadable: list[int] = []
 
     @property
     def partitions(self) -> range:
@@ -155,6 +158,11 @@ class DeadLetterLog:
         retry_copies = [retry_copy_of(record, self._subscription) for record in records]
         if self.foreign is not None:
             retry_copies = await self.foreign.retry_copies(records, retry_copies)
+        self.unreadable = [
+            record.offset
+            for record, retry_copy in zip(records, retry_copies, strict=True)
+            if retry_copy is None and not_by_ackd(record)
+        ]
         letters = [
             Letter(partition, record, retry_copy)
             for record, retry_copy in zip(records, retry_copies, strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import NoReturn
 
 import pytest
@@ -13,7 +14,7 @@ from ackd.core.origin import Origin
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.operations import dead_letter_depth
 from ackd.engine.operations.archive import AnyDocument, KeepRight, OperationJob
-from ackd.engine.operations.dead_letter_gauges import LOOK_EVERY_MS, DeadLetterGauges
+from ackd.engine.operations.dead_letter_gauges import LOG_EVERY_MS, LOOK_EVERY_MS, DeadLetterGauges
 from ackd.engine.operations.operation_runner import Operations
 from ackd.engine.operations.subscription_dead_letters import SubscriptionDeadLetters
 from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_headers
@@ -54,6 +55,20 @@ class Scene(OperationStage):
             Record(offset, b"k", b"v", headers, now_ms - age_s * 1_000)
             for offset, age_s in enumerate(ages_s)
         ]
+
+    def unreadable(self, count: int) -> None:
+        """After its letters the topic has so many records that are none."""
+        log = self.broker.logs.setdefault(TopicPartition(DEAD_LETTER_TOPIC, 0), [])
+        end = len(log)
+        log += [
+            Record(offset, b"k", b"v", (("ackd-subscription", b"x"),), 0)
+            for offset in range(end, end + count)
+        ]
+
+    def shown_unreadable(self) -> float | None:
+        return self.world.metrics.registry.get_sample_value(
+            "ackd_dead_letters_unreadable", {"subscription": NAME}
+        )
 
     def shown(self) -> tuple[float | None, float | None]:
         """Depth, and age in seconds; None: not shown."""
@@ -120,6 +135,58 @@ async def test_a_new_owner_shows_them_and_the_old_one_forgets_them(scene: Scene)
     await scene.world.owns(0)
     await a_look()
     assert scene.shown() == (1, 7 + LOOK_S - BEFORE_S)
+
+
+async def test_records_that_are_no_dead_letters_are_counted_and_logged_once(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A copy of another subscription is a dead letter, if not one of this subscription."""
+    scene.letters(40)
+    scene.unreadable(2)
+    scene.broker.writes(DEAD_LETTER_TOPIC, replace(LETTER, subscription="others"))
+    await scene.world.owns(0)
+    await a_look()
+    assert (scene.shown()[0], scene.shown_unreadable()) == (1, 2)
+    scene.unreadable(1)
+    await a_look()
+    await a_look()
+    assert scene.shown_unreadable() == 3
+    lines = [each.getMessage() for each in caplog.records if "no dead letters" in each.getMessage()]
+    assert len(lines) == 1, "one an hour at most"
+    assert "2 records" in lines[0]
+    await asyncio.sleep(LOG_EVERY_MS / 1000)
+    lines = [each.getMessage() for each in caplog.records if "no dead letters" in each.getMessage()]
+    assert ["3 records" in each for each in lines] == [False, True], "and none without new ones"
+
+
+async def test_a_look_that_fails_for_no_known_reason_leaves_no_old_figures(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.letters(40)
+    await scene.world.owns(0)
+    await a_look()
+    assert scene.shown()[0] == 1
+
+    def fail(*_: object) -> NoReturn:
+        raise KeyError("planted")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(SubscriptionDeadLetters, "count", fail)
+        await a_look()
+        assert (*scene.shown(), scene.shown_unreadable()) == (None, None, None)
+    await a_look()
+    assert scene.shown()[0] == 1
+
+
+async def test_when_nobody_looks_any_more_nothing_is_shown(world: World) -> None:
+    scene, tasks = Scene(world), Tasks("gauges")
+    scene.letters(40)
+    await world.owns(0)
+    tasks.start(scene.gauges.run(), "gauges")
+    await asyncio.sleep(BEFORE_S)
+    assert scene.shown()[0] == 1
+    await tasks.stop()
+    assert (*scene.shown(), scene.shown_unreadable()) == (None, None, None)
 
 
 async def test_while_the_broker_or_the_store_is_away_the_last_values_stay(scene: Scene) -> None:

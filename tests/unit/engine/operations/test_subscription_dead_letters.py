@@ -24,7 +24,7 @@ from ackd.errors import (
     StoreError,
     UnknownDeadLetterError,
 )
-from ackd.ports import TopicInfo
+from ackd.ports import Record, TopicInfo
 from tests.unit.engine.operation_stage import DEAD_ID, DEAD_LETTER_TOPIC, OperationStage
 from tests.unit.engine.world import NAME, TOPIC, TOPIC_ID, World
 
@@ -308,3 +308,13 @@ async def test_a_search_without_time_says_that_it_did_not_see_all(
     monkeypatch.setattr(subscription_dead_letters, "FIND_MS", 0)
     found = await scene.letters.find(f"{TOPIC}/0/102")
     assert (found.letter, found.complete) == (None, False)
+
+
+async def test_a_page_says_how_many_records_it_passed_over(scene: Scene) -> None:
+    """They are no dead letters: nobody could see that they are there."""
+    log = scene.broker.logs[TopicPartition(DEAD_LETTER_TOPIC, 0)]
+    log += [Record(LETTERS + n, None, b"?", (("ackd-origin", b"?"),), 0) for n in range(3)]
+    assert (await scene.letters.page(0, 0, 50)).unreadable == 3
+    first = await scene.letters.page(0, 0, LETTERS - 1)
+    assert (first.cursor, first.unreadable) == (f"0-{LETTERS - 1}", 0)
+    assert (await scene.letters.page(0, LETTERS - 1, 50)).unreadable == 3

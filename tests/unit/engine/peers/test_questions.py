@@ -6,6 +6,7 @@ import pytest
 
 from ackd.engine.peers import questions as module
 from ackd.engine.peers.frames import PeerQuestion, PeerReply
+from ackd.engine.peers.link_room import UNSENT_MAX
 from ackd.engine.peers.links import PeerLinks
 from ackd.engine.peers.questions import PeerQuestions
 from ackd.errors import PeerError, StoreError
@@ -168,3 +169,37 @@ async def test_a_sidecar_that_stops_fails_its_questions_and_answers_none(bench: 
     with pytest.raises(PeerError, match="stops"):
         await asking
     assert "no answer to that" in (await bench.replies("lag")).refusal
+
+
+async def test_a_question_that_fails_by_a_bug_is_refused_at_once_and_leaves_room_for_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(_: bytes) -> bytes:
+        raise KeyError("planted")
+
+    async def works(body: bytes) -> bytes:
+        return body
+
+    monkeypatch.setattr(module, "ANSWERS_MAX", 1)
+    bench.questions.on("lag", fails)
+    bench.questions.on("echo", works)
+    for _ in range(3):
+        reply = await bench.replies("lag")
+        assert (reply.body, reply.refusal) == (b"", "it failed; its log has the details")
+    assert "on a bug of ackd's: lag" in caplog.text
+    assert (await bench.replies("echo")).body == b"?"
+
+
+async def test_i8_who_reads_too_slowly_gets_no_view(bench: Bench) -> None:
+    """An answer would wait in memory; one without content says so, and is short."""
+
+    async def works(body: bytes) -> bytes:
+        return body
+
+    bench.questions.on("echo", works)
+    bench.link.unsent = UNSENT_MAX
+    assert (await bench.replies("echo")).body == b"?"
+    bench.link.unsent = UNSENT_MAX + 1
+    reply = await bench.replies("echo")
+    assert (reply.body, reply.refusal) == (b"", "this sidecar reads too slowly")
+    assert (await bench.replies("echo", b"")).refusal == ""
