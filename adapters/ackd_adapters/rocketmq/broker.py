@@ -18,10 +18,12 @@ from ackd.ports import (
     Condition,
     Consumer,
     ConsumerSpec,
+    DeadOrigin,
     Failure,
     NotStored,
     Outgoing,
     PublishResult,
+    Record,
     Stored,
 )
 from ackd_adapters.rocketmq import envelope
@@ -31,7 +33,8 @@ from ackd_adapters.rocketmq.consumer import RocketMQConsumer
 from ackd_adapters.rocketmq.making import make_topic
 from ackd_adapters.rocketmq.message import MessageIds
 from ackd_adapters.rocketmq.protocol.definition_pb2 import MessageQueue, MessageType
-from ackd_adapters.rocketmq.remoting_admin import RemotingAdmin
+from ackd_adapters.rocketmq.reading import RETRY, RocketMQReader, dead_origin
+from ackd_adapters.rocketmq.remoting_admin import OFF, RemotingAdmin
 from ackd_adapters.rocketmq.rpc import UNREACHABLE, Rpc
 
 DAY_MS: Final = 86_400_000
@@ -64,6 +67,7 @@ CAPABILITIES: Final = Capabilities(
     commit_metadata_chars=4_096,
     value_bytes_max=4 * 1024 * 1024 - _FRAMING_BYTES,
     broker_side_acks=True,
+    reads_offsets=False,  # with `name_servers` it can, and makes topics
     makes_topics=False,
     filters=frozenset({"tag", "sql92"}),
     reserved=(
@@ -88,7 +92,9 @@ class RocketMQBroker:
     def __init__(self, name: str, options: RocketMQOptions) -> None:
         self.name = name
         self._admin = RemotingAdmin(options)
-        self.capabilities = dataclasses.replace(CAPABILITIES, makes_topics=self._admin.on)
+        self.capabilities = dataclasses.replace(
+            CAPABILITIES, reads_offsets=self._admin.on, makes_topics=self._admin.on
+        )
         self._options = options
         self._rpc = Rpc(options, f"ackd-{name}-{uuid.uuid4().hex[:12]}")
         self._client = GroupClient(self._rpc, options)
@@ -116,8 +122,16 @@ class RocketMQBroker:
         wrong = [topic for topic in spec.topics if topic.startswith("^")]
         if wrong:
             raise ConfigError(f"no patterns of topics on RocketMQ: {', '.join(wrong)}")
+        retries = [topic for topic in spec.topics if topic.startswith(RETRY)]
+        if retries and spec.joins:
+            raise ConfigError(
+                f"the broker loses what is received from {retries[0]} when a hold ends; name it as "
+                "`dead_letter_topic`, and redrive what is in it"
+            )
         if not spec.joins:
-            raise NotSupportedError("RocketMQ can't be read without being in the group")
+            if not self._admin.on:
+                raise NotSupportedError(OFF)
+            return RocketMQReader(self._admin, spec, self._options.namespace)
         rpc = Rpc(self._options, f"ackd-{spec.client_id}-{uuid.uuid4().hex[:12]}")
         return RocketMQConsumer(self._options, spec, rpc, self._admin)
 
@@ -197,13 +211,24 @@ class RocketMQBroker:
     async def ensure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
         """The proxies make no topics; a broker does, where `name_servers` tells of it."""
         if await self.partitions(topic) is None:
-            await make_topic(self._admin, self._client, topic)
+            queues = int(settings.get("partitions", 1))
+            await make_topic(self._admin, self._client, topic, queues)
+
+    async def dead_origins(self, records: Sequence[Record]) -> list[DeadOrigin | None]:
+        """Where the broker's own dead letters came from."""
+        return [dead_origin(each, self._options.namespace) for each in records]
 
     def dead_letter_topic(self, group: str) -> str:
         return _own(DEAD_PREFIX, group)
 
     def retry_topic(self, group: str) -> str:
         return _own(RETRY_PREFIX, group)
+
+    def group_topic(self, group: str, topic: str) -> str:
+        """Where the broker itself puts what a lost hold brings again: receives of the group get it
+        with the topic. Orderly groups do not.
+        """
+        return f"{RETRY}{group}_{self._admin.full(topic)}"
 
     def conditions(self) -> list[Condition]:
         return [] if self._condition is None else [self._condition]

@@ -18,9 +18,11 @@ SEEN_S: Final = 3.0
 LOOK_S: Final = 0.1
 
 
-async def make_topic(admin: RemotingAdmin, client: GroupClient, topic: str) -> None:
-    """Make a topic of one queue and wait until the proxies know it. Raises BrokerError."""
-    by_hand = f"make it: mqadmin updateTopic -t {topic} -r 1 -w 1 -a +message.type=NORMAL"
+async def make_topic(admin: RemotingAdmin, client: GroupClient, topic: str, queues: int) -> None:
+    """Make a topic and wait until the proxies know it. Raises BrokerError."""
+    by_hand = (
+        f"make it: mqadmin updateTopic -t {topic} -r {queues} -w {queues} -a +message.type=NORMAL"
+    )
     if not admin.on:
         raise BrokerError(
             f"there is no topic {topic!r}, and RocketMQ's proxies make none: set `name_servers` "
@@ -29,7 +31,7 @@ async def make_topic(admin: RemotingAdmin, client: GroupClient, topic: str) -> N
         )
     try:
         if not await admin.queues(topic):
-            await admin.make_topic(topic, 1)
+            await admin.make_topic(topic, queues)
             LOG.info("the topic %s is made", topic)
     except BrokerError as error:
         raise BrokerError(

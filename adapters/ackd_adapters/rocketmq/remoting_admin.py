@@ -25,6 +25,7 @@ from ackd_adapters.rocketmq.remoting_message import LogMessage, stored_messages
 from ackd_adapters.rocketmq.rpc import UNREACHABLE
 
 PULL: Final = 11
+CONSUMED: Final = 14
 MAKE_TOPIC: Final = 17
 OFFSET_AT: Final = 29
 END_OFFSET: Final = 30
@@ -37,6 +38,7 @@ ALL_GROUPS: Final = 201
 
 PULL_MAX: Final = 32
 _READ: Final = 1 << 2
+_NO_OFFSET: Final = 22
 _NOT_FOUND, _AGAIN, _MOVED = 19, 20, 21
 _SUSPEND, _SUBSCRIPTION = 1 << 1, 1 << 2
 _NUMBERS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|(?<=[{,])(\d+)(?=:)')
@@ -169,6 +171,16 @@ class RemotingAdmin:
         """
         fields = {"timestamp": str(time_ms), "boundaryType": "LOWER"}
         return _number(ensure("offset at a time", await self.ask(at, OFFSET_AT, fields)), "offset")
+
+    async def consumed(self, group: str, at: LogQueue) -> int:
+        """Up to which offset the group's ordinary consumers have confirmed the queue; 0 when they
+        never have.
+        """
+        fields = {"consumerGroup": self.full(group), "setZeroIfNotFound": "false"}
+        answer = await self.ask(at, CONSUMED, fields)
+        if answer.code == _NO_OFFSET:
+            return 0
+        return max(_number(ensure("offset of a group", answer), "offset"), 0)
 
     async def pull(
         self, group: str, at: LogQueue, offset: int, *, most: int = PULL_MAX, wait_ms: int = 0

@@ -201,8 +201,9 @@ class SubscriptionSettings:
     dead_letter_topic: str = setting(
         "",
         "Topic of this subscription's dead letters, instead of the group's own: on Pulsar the "
-        "`-DLQ` topic that other consumers fill, whose messages are listed and redriven, too. No "
-        "other subscription may have the same.",
+        "`-DLQ` topic that other consumers fill, on RocketMQ `%DLQ%<group>`, which the broker "
+        "fills. Their messages are listed and redriven, too. No other subscription may have the "
+        "same.",
         len_max=249,
         pattern=r"[^\s^][^\s]*|",
         pattern_doc="a topic's name; no expression",

@@ -53,7 +53,7 @@ from ackd.ports.events import (
     Revoked,
     TopicReplaced,
 )
-from ackd.ports.operator import Groups, SingleAcks, TopicLook, TopicSizes
+from ackd.ports.operator import Groups, GroupTopics, SingleAcks, TopicLook, TopicSizes
 from ackd.ports.outbox import DedupKeys, Outboxes
 from ackd.ports.peers import PeerLink, PeerNetwork, PeerUser
 from ackd.ports.store import Member, Members, Store
@@ -82,6 +82,7 @@ __all__ = [
     "EndReached",
     "Failure",
     "Fetched",
+    "GroupTopics",
     "Groups",
     "Headers",
     "KnownSource",

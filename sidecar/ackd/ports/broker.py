@@ -79,6 +79,8 @@ class Capabilities:
     """The broker keeps an ack for each message (`ackd.ports.broker_side_acks`); a group there
     has no position.
     """
+    reads_offsets: bool = True
+    """Who does not join a group can read a topic by offset (`ConsumerSpec.joins` False)."""
     makes_topics: bool = True
     """`ensure_topic` can create topics."""
     filters: frozenset[str] = frozenset()

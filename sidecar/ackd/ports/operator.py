@@ -64,3 +64,13 @@ class TopicSizes(Protocol):
 
     async def take_messages_of(self, topic: str, bytes_max: int) -> None:
         """Set the largest message that the topic takes. Raises BrokerError."""
+
+
+@runtime_checkable
+class GroupTopics(Protocol):
+    """Sends a message to one group of a topic alone."""
+
+    def group_topic(self, group: str, topic: str) -> str:
+        """Name the topic whose messages reach only this group, among those of `topic`.
+        `Broker.ensure_topic` makes it.
+        """

@@ -70,6 +70,12 @@ class Lab(abc.ABC):
         """Drop the records below an offset, as retention would. NotPossibleError = can't."""
         raise NotPossibleError("this lab can't drop records")
 
+    async def fill(self, partition: TopicPartition, values: Sequence[bytes]) -> list[int]:
+        """Store these values in a partition, in this order, and return their offsets. Only for a
+        broker whose adapter can't choose the partition of a message.
+        """
+        raise NotImplementedError
+
     def open(self, more: Mapping[str, OptionValue] | None = None) -> Broker:
         """Make a connection to the broker under test; the caller starts and closes it."""
         return open_broker(self.adapter, {**self.options, **(more or {})})
@@ -109,8 +115,28 @@ class Bench:
         """The partitions of a new topic, each with these values."""
         parts = await self.topic(partitions)
         for part in parts:
-            await fill(broker, part, values)
+            await self.fill(broker, part, values)
         return parts
+
+    async def fill(
+        self, broker: Broker, partition: TopicPartition, values: Sequence[bytes]
+    ) -> list[int]:
+        """Store these values in a partition, in this order, and return their offsets."""
+        if broker.capabilities.explicit_partition:
+            return await fill(broker, partition, values)
+        return await self.lab.fill(partition, values)
+
+    async def reads(
+        self, broker: Broker, topics: Sequence[str], group: str | None = None
+    ) -> Reader:
+        """A started consumer that can fetch by offset: in a group, or beside it where a group of
+        this broker has no offsets.
+        """
+        if not broker.capabilities.broker_side_acks:
+            return await self.join(broker, topics, group)
+        spec = ConsumerSpec(group or new_group(), tuple(topics), "contract", joins=False)
+        await self.lab.create_group(spec.group)
+        return await self._started(broker, spec)
 
     async def join(
         self,
@@ -123,6 +149,9 @@ class Bench:
         """A started consumer in a group of its own, or of this name."""
         spec = ConsumerSpec(group or new_group(), tuple(topics), "contract")
         await self.lab.create_group(spec.group)
+        return await self._started(broker, spec, confirm=confirm)
+
+    async def _started(self, broker: Broker, spec: ConsumerSpec, *, confirm: bool = True) -> Reader:
         consumer = broker.consumer(spec)
         self._stack.push_async_callback(consumer.close)
         await consumer.start()

@@ -18,31 +18,45 @@ Test = Callable[[Any, Lab], Awaitable[None]]
 ABILITIES: Final[Mapping[str, Callable[[Capabilities], bool]]] = {
     # A log that is read by offsets, with commits, members that share it, and readers beside them.
     "positions": lambda can: not can.broker_side_acks,
+    # A log that can be read by offset, whoever keeps what was acked there.
+    "offsets": lambda can: can.reads_offsets,
+    "explicit_partition": lambda can: can.explicit_partition,
     "broker_side_acks": lambda can: can.broker_side_acks,
     "makes_topics": lambda can: can.makes_topics,
     "delays": lambda can: can.delayed_publish,
 }
 
 
-def lacking(can: Capabilities, needed: tuple[str, ...]) -> list[str]:
+DROPS: Final = "drops_records"
+"""What a lab can do, not the adapter: `Lab.truncate`."""
+
+
+def lacking(lab: Lab, can: Capabilities, needed: tuple[str, ...]) -> list[str]:
     """Those of the needed abilities that are not declared."""
-    return [each for each in needed if not ABILITIES[each](can)]
+    drops = type(lab).truncate is not Lab.truncate
+    return [each for each in needed if not (drops if each == DROPS else ABILITIES[each](can))]
+
+
+def abilities_of(test: Test) -> tuple[str, ...]:
+    """What a scenario needs; empty when it is for every broker."""
+    return tuple(getattr(test, "abilities", ()))
 
 
 def needs(*abilities: str) -> Callable[[Test], Test]:
     """A test method that is skipped unless the adapter declares all of these."""
-    unknown = set(abilities) - ABILITIES.keys()
+    unknown = set(abilities) - {*ABILITIES, DROPS}
     assert not unknown, f"no such abilities: {unknown}"
 
     def wrap(test: Test) -> Test:
         @functools.wraps(test)
         async def checked(self: object, lab: Lab) -> None:
             await asyncio.to_thread(load, lab.adapter)
-            missing = lacking(lab.open().capabilities, abilities)
+            missing = lacking(lab, lab.open().capabilities, abilities)
             if missing:
                 pytest.skip(f"{lab.adapter} declares that it has not: {', '.join(missing)}")
             await test(self, lab)
 
+        checked.abilities = (*abilities, *abilities_of(test))  # type: ignore[attr-defined]
         return checked
 
     return wrap

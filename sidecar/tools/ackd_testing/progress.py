@@ -8,13 +8,12 @@ from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import Committed
 from ackd_testing.lab import Lab, new_group
-from ackd_testing.needs import all_need
+from ackd_testing.needs import needs
 
 NOTHING = Committed(-1, "")
 
 
 @pytest.mark.asyncio
-@all_need("positions")
 class ProgressContract:
     """Subclass it with a fixture `lab`."""
 
@@ -26,6 +25,7 @@ class ProgressContract:
             assert await reader.consumer.committed(parts) == dict.fromkeys(parts, NOTHING)
             assert await reader.consumer.committed([]) == {}
 
+    @needs("positions")
     async def test_commit_comes_back(self, lab: Lab) -> None:
         """To everybody in the group, also after the connection was closed; to no other group."""
         async with lab.bench() as bench:
@@ -46,6 +46,7 @@ class ProgressContract:
             other = await bench.join(later, [parts[0].topic])
             assert await other.consumer.committed(parts) == dict.fromkeys(parts, NOTHING)
 
+    @needs("positions")
     async def test_commits_keep_their_order(self, lab: Lab) -> None:
         """The last one counts, also when it goes back."""
         async with lab.bench() as bench:
@@ -57,6 +58,7 @@ class ProgressContract:
                 found = await member.consumer.committed([part])
                 assert found == {part: Committed(offset, f"at {offset}")}
 
+    @needs("positions")
     async def test_r8_metadata_as_long_as_it_says(self, lab: Lab) -> None:
         """`commit_metadata_chars` is true, for any letter of 16 bits; one more is refused (R8)."""
         async with lab.bench() as bench:
@@ -73,6 +75,7 @@ class ProgressContract:
                 await member.consumer.commit({part: Committed(8, "x" * (most + 1))})
             assert await member.consumer.committed([part]) == {part: Committed(7, "x" * most)}
 
+    @needs("positions")
     async def test_commit_of_no_member_is_refused(self, lab: Lab) -> None:
         """After `close` nothing can be committed, and nothing was."""
         async with lab.bench() as bench:
@@ -85,6 +88,7 @@ class ProgressContract:
             with pytest.raises(BrokerError):
                 await member.consumer.commit({part: Committed(6, "too late")})
 
+    @needs("positions")
     async def test_commit_to_no_partition_is_refused(self, lab: Lab) -> None:
         """A partition that does not exist is a BrokerError."""
         async with lab.bench() as bench:
@@ -94,6 +98,7 @@ class ProgressContract:
             with pytest.raises(BrokerError):
                 await member.consumer.commit({TopicPartition(part.topic, 99): Committed(1, "")})
 
+    @needs("positions")
     async def test_r1_progress_goes_with_the_topic(self, lab: Lab) -> None:
         """A topic that was made again begins without positions (rule R1)."""
         async with lab.bench() as bench:

@@ -63,6 +63,7 @@ class Shop:
         )
         options = RocketMQOptions(
             endpoints=self.rocketmq.endpoints,
+            name_servers=f"127.0.0.1:{self.rocketmq.ports.names}",
             invisible_duration_ms=HOLD_MS,
             poll_ms=1_000,
             request_timeout_ms=15_000,

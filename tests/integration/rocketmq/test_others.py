@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from ackd.api.messages import SettleVerb
-from ackd.errors import NotSupportedError
 from ackd.ports import Outgoing
 from ackd_adapters.rocketmq.client import EVERYTHING
 from tests.integration.rocketmq.shop import Shop, insist
@@ -72,5 +71,3 @@ async def test_a_group_that_gives_up_too_early_is_told(shop: Shop) -> None:
     await wait_until_async(told, "the warning")
     assert "after 17 times" in conditions["rocketmq/retry-max-times"].detail
     assert "retryMaxTimes to 100" in conditions["rocketmq/retry-max-times"].detail
-    with pytest.raises(NotSupportedError, match="RocketMQ"):
-        await one.runtime.dead.page("work", None, 10)

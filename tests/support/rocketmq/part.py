@@ -35,6 +35,7 @@ class RocketMQAt:
         """How to connect."""
         return {
             "endpoints": self.rocketmq.endpoints,
+            "name_servers": f"127.0.0.1:{self.rocketmq.ports.names}",
             "invisible_duration_ms": self.hold_ms,
             "poll_ms": 1_000,
             "request_timeout_ms": 3_000,

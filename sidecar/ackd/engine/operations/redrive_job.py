@@ -4,7 +4,8 @@ begins.
 To the group: origin record, copy in the retry topic, finish, as for any message that moves to the
 retry topic (R2, R29). However often a batch is begun anew, the group gets exactly one copy of each
 message. To the origin topic there are no claims: if the sidecar dies between copy and mark, one
-batch is published twice.
+batch is published twice. Nor are there where the broker keeps the acks and has a topic for the
+group alone (`GroupTopics`).
 """
 
 from __future__ import annotations
@@ -49,7 +50,15 @@ from ackd.engine.retry.dead_letter_reader import (
 )
 from ackd.engine.retry.own_topic import OwnTopic, ReservedTopics
 from ackd.errors import BrokerError, StoreError
-from ackd.ports import Failure, Headers, NotStored, Outgoing, PublishResult, Stored
+from ackd.ports import (
+    Failure,
+    GroupTopics,
+    Headers,
+    NotStored,
+    Outgoing,
+    PublishResult,
+    Stored,
+)
 
 BATCH_MAX = 100
 READ_MAX = 500
@@ -98,6 +107,7 @@ class RedriveJob:
         self._document = document
         self._reserved = ReservedTopics(state.broker, {state.name: state.settings})
         self._taken: dict[int, TakenRecord] = {}
+        self._made: dict[str, None] = {}
 
     @property
     def _request(self) -> DeadRequest:
@@ -218,8 +228,8 @@ class RedriveJob:
             moved, failed = 0, 0  # deleted by retention meanwhile
         elif self._request.kind is Kind.PURGE:
             moved, failed = await self._purge(taken, letters), 0
-        elif self._request.to is To.ORIGIN:
-            moved, failed = await self._to_origin(log, taken, letters)
+        elif self._request.to is To.ORIGIN or isinstance(self._state.broker, GroupTopics):
+            moved, failed = await self._to_topics(log, taken, letters)
         else:
             moved, failed = await self._to_group(log, taken, letters)
         document.moved += moved
@@ -279,9 +289,9 @@ class RedriveJob:
             await self._marks.decide(taken.handle, ops)
         return len(ops)
 
-    # --- to the origin topic
+    # --- to the origin topic, or to the topic that stands for it in this group
 
-    async def _to_origin(
+    async def _to_topics(
         self, log: DeadLetterLog, taken: TakenRecord, letters: Sequence[Letter]
     ) -> tuple[int, int]:
         # An attempt before at this batch may have failed after the broker took a part of it.
@@ -290,14 +300,15 @@ class RedriveJob:
         sent = [each for each in left if each.record.offset not in taken.slots]
         # Origins may be forged: whoever can write dead letters also writes their origin.
         free = [each for each in sent if each.retry_copy.origin.topic not in self._reserved]
+        topics = [await self._topic(each.retry_copy.origin.topic) for each in free]
         copies = [
             Outgoing(
-                letter.retry_copy.origin.topic,
+                topic,
                 letter.record.key,
                 letter.record.value,
                 self._headers(letter) + redriven_headers(log.origin_record(letter)),
             )
-            for letter in free
+            for letter, topic in zip(free, topics, strict=True)
         ]
         results = await self._state.broker.publish(copies)
         stored = [x for x, result in zip(free, results, strict=True) if not _bad(result)]
@@ -307,6 +318,17 @@ class RedriveJob:
         self._report(log, stored)
         refused = _refused(results)
         return before + len(stored), refused + len(sent) - len(free)
+
+    async def _topic(self, origin: str) -> str:
+        """Where to send messages of an origin topic. Raises BrokerError."""
+        broker, name = self._state.broker, self._state.settings.group or self._state.name
+        if self._request.to is To.ORIGIN or not isinstance(broker, GroupTopics):
+            return origin
+        topic = broker.group_topic(name, origin)
+        if topic not in self._made:
+            await broker.ensure_topic(topic, {})
+            self._made[topic] = None
+        return topic
 
     # --- to this group
 

@@ -24,6 +24,7 @@ from ackd.engine.operations.dead_letter_records import DeadLetterRecords
 from ackd.engine.operations.operation_runner import Operations
 from ackd.engine.retry.dead_letter_reader import DeadLetterLog, Letter, open_dead_log, read_id
 from ackd.errors import BadParameterError, UnknownDeadLetterError
+from ackd.ports import GroupTopics
 
 READ_MAX = 500
 LOOK_MS = 10_000
@@ -141,10 +142,16 @@ class SubscriptionDeadLetters:
         if any(header.startswith("ackd-") for header in edited):
             raise BadParameterError("headers that begin with ackd- are ackd's own")
         to_group = request.kind is Kind.REDRIVE and request.to is To.GROUP
-        if to_group and not self._state.settings.retry_topic:
+        alone = isinstance(self._state.broker, GroupTopics)
+        if to_group and not (alone or self._state.settings.retry_topic):
             raise BadParameterError(
                 f"{name} has no retry topic, so nothing can be redriven to this group alone; "
                 'set retry_topic = true, or redrive to "origin"'
+            )
+        if to_group and alone and self._state.settings.ordering != "none":
+            raise BadParameterError(
+                f"{name} is ordered, and what is sent to its group alone comes in no order; "
+                'redrive to "origin"'
             )
 
     async def look(self, request: DeadRequest) -> DryRun | LogBounds:

@@ -21,6 +21,7 @@ LOG = logging.getLogger("ackd.engine")
 
 DEAD_RETENTION_MS = 14 * 86_400_000
 CONDITION = "retry-topic"
+EARLY = "dead-letter-topic-missing"
 LOOK_EVERY_MS = 60_000
 PREPARE_EVERY_MS = 5_000
 """Constant: readiness waits for the topic, and one request in this time hurts no broker."""
@@ -138,6 +139,22 @@ def retry_topic(broker: Broker, name: str, settings: SubscriptionSettings) -> Ow
     if settings.retry_topic_replication:
         wanted["replication_factor"] = str(settings.retry_topic_replication)
     return OwnTopic(broker, topic, wanted, settings.topics)
+
+
+async def make_early(state: SubscriptionState, topic: OwnTopic) -> None:
+    """Make the dead-letter topic before it is needed, for brokers where that may take an operator:
+    readiness says what is missing. Never raises.
+    """
+    while True:
+        try:
+            await topic.ensure()
+        except BrokerError as error:
+            detail = f"dead letters have no topic yet: {error.detail}"
+            state.report(Condition(EARLY, detail, warning=True))
+            await asyncio.sleep(PREPARE_EVERY_MS / 1000)
+        else:
+            state.clear(EARLY)
+            return
 
 
 class ReservedTopics:
