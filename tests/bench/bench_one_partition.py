@@ -35,7 +35,7 @@ from ackd_adapters.pulsar import adapter as pulsar_adapter
 from ackd_adapters.rocketmq import RocketMQOptions
 from ackd_adapters.rocketmq import adapter as rocketmq_adapter
 from ackd_torture.child import BrokerPart
-from ackd_torture.parts import LocalQueue, Sidecar, SidecarPlan, Valkey
+from ackd_torture.parts import LocalQueue, Sidecar, SidecarPlan, Valkey, Value
 from tests.bench.load import LEASE, Connection, Job, settle_items
 from tests.bench.measure import cpu_us, drive, machine
 from tests.integration.engine.linked import begin
@@ -89,6 +89,7 @@ class Site:
     folder: Path
     topic: str
     sidecars: list[Sidecar] = field(default_factory=list)
+    sections: dict[str, dict[str, Value]] = field(default_factory=dict)
 
     def start(self, count: int) -> None:
         """So many more."""
@@ -98,6 +99,7 @@ class Site:
             topic=self.topic,
             sub=SUB,
             subscription={"in_flight_max": 10_000},
+            sections=self.sections,
         )
         for _ in range(count):
             sidecar = Sidecar(f"s{len(self.sidecars) + 1}", plan, self.folder)

@@ -1,6 +1,6 @@
 """Two RocketMQ brokers and some sidecars: `python -m tests.bench.bench_rocketmq_brokers`.
 
-    [--messages 12000] [--sidecars 1,2,3]
+    [--messages 12000] [--sidecars 1,2,3] [--without-links]
 
 Workers beside each sidecar take 32 messages a call from a backlog and ack them. Messages a second,
 messages for a second of processor of all sidecars, and of the busiest one: what that allows is
@@ -51,11 +51,15 @@ def worked(site: Site, messages: int) -> Load:
     return Load(sum(each.done for each in done), seconds=max(each.seconds for each in done))
 
 
-def measured(rocketmq: RocketMQ, store: Valkey, folder: Path, count: int, messages: int) -> object:
+def measured(
+    rocketmq: RocketMQ, store: Valkey, folder: Path, count: int, messages: int, *, links: bool
+) -> object:
     """Figures of so many sidecars."""
     part, topic = RocketMQClusterAt(rocketmq, 15_000, group=SUB), f"bench-{count}"
     part.create_topic(topic, QUEUES)
-    site = Site(part, store, folder / f"{count}", topic)
+    site = Site(
+        part, store, folder / f"{count}", topic, sections={} if links else {"peers": {"on": False}}
+    )
     site.folder.mkdir()
     try:
         site.start(count)
@@ -89,6 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=12_000)
     parser.add_argument("--sidecars", default="1,2,3")
+    parser.add_argument("--without-links", action="store_true")
     wish = parser.parse_args()
     folder = run_dir("bench-rocketmq-brokers")
     store = Valkey(folder)
@@ -96,7 +101,8 @@ def main() -> None:
         store.start()
         with RocketMQ(RocketMQOptions(cluster=True, brokers=2)) as rocketmq:
             for count in map(int, wish.sidecars.split(",")):
-                figures = measured(rocketmq, store, folder, count, wish.messages)
+                links = not wish.without_links
+                figures = measured(rocketmq, store, folder, count, wish.messages, links=links)
                 sys.stdout.write(json.dumps(figures) + "\n")
                 sys.stdout.flush()
         sys.stdout.write(json.dumps(machine()) + "\n")
