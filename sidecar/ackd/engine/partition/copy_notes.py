@@ -24,6 +24,7 @@ N = TypeVar("N")
 NOTES_MAX = 10_000
 
 
+# tidy: long-class methods=24 -- most of them keep or return one note
 class Copies:
     """Notes of one partition, bounded: with too many failures the oldest notes are dropped."""
 
