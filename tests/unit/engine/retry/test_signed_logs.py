@@ -18,7 +18,7 @@ from tests.unit.engine.retry_stage import RETRY_ID, RETRY_TOPIC
 from tests.unit.engine.scripted import ScriptedBroker
 from tests.unit.engine.world import ME, NAME, World
 
-DEAD_TOPIC = "ackd.dead.work"
+DEAD_LETTER_TOPIC = "ackd.dead.work"
 
 
 class NoTopics(ScriptedBroker):
@@ -44,7 +44,7 @@ class Stage:
         self.logs = SignedLogs(
             world.state,
             world.context,
-            (RETRY_TOPIC, DEAD_TOPIC),
+            (RETRY_TOPIC, DEAD_LETTER_TOPIC),
             lambda _: self.winner,
             lambda: self.all_sign,
         )
@@ -75,9 +75,9 @@ async def test_a_topic_that_does_not_exist_yet_has_nothing_before(stage: Stage) 
     stage.tasks.start(stage.logs.run(), "run")
     await stage.looks()
     assert stage.keys.in_force(RETRY_TOPIC)
-    assert stage.keys.in_force(DEAD_TOPIC)
+    assert stage.keys.in_force(DEAD_LETTER_TOPIC)
     assert stage.judged() is Proof.NOT_SIGNED
-    assert stage.broker.asked == [RETRY_TOPIC, DEAD_TOPIC]
+    assert stage.broker.asked == [RETRY_TOPIC, DEAD_LETTER_TOPIC]
 
 
 async def test_an_older_build_that_lives_keeps_all_copies_believed(stage: Stage) -> None:
