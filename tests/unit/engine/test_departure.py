@@ -111,6 +111,29 @@ async def test_all_partitions_go_and_the_others_hear_of_it(scene: Scene) -> None
     assert scene.departure.gone
 
 
+class Sharing:
+    """What is left at each call of `decline`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.declined: list[list[Partition]] = []
+
+    def decline(self) -> None:
+        self.declined.append(self._world.partitions.all())
+
+
+async def test_receives_of_others_end_once_the_partitions_are_gone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They wait at the new owners then, and get what is ready there."""
+    sharing = Sharing(scene.world)
+    monkeypatch.setattr(scene.departure, "_sharing", sharing)
+    await scene.owns(range(3))
+    scene.others(MemberNote())
+    await scene.departure.leave()
+    assert sharing.declined == [[]]
+
+
 async def test_progress_is_committed_before_a_partition_goes(scene: Scene) -> None:
     await scene.owns()
     scene.others(MemberNote())

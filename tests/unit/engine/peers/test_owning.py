@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from msgspec import structs
@@ -19,6 +20,8 @@ from ackd.engine.peers.links import PeerLinks, Sides
 from ackd.engine.peers.owning import PeerOffers
 from ackd.engine.peers.peer_receives import PeerReceives
 from ackd.engine.peers.questions import PeerQuestions
+from ackd.errors import StoreError
+from ackd.telemetry.metrics import FOR_PEERS
 from tests.unit.engine.peers.pair import TestLink
 from tests.unit.engine.world import LEASE_MS, NAME, World
 
@@ -271,6 +274,44 @@ async def test_r21_a_lost_answer_goes_back(
     assert taken is not None
     assert (entry.status, entry.attempt) == (EntryStatus.READY, 0)
     assert taken.status is EntryStatus.LEASED
+
+
+async def test_r21_what_has_notes_that_cannot_be_read_goes_back(
+    world: World, dispatcher: Dispatcher, offers: PeerOffers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody gets a message without its note, and nobody keeps its lease."""
+    add = Waiter.add
+
+    def noted(self: Waiter, deliveries: list[Delivery], **_: object) -> None:
+        add(self, deliveries, noted=True)
+
+    async def away(_: object) -> None:
+        raise StoreError
+
+    monkeypatch.setattr(Waiter, "add", noted)
+    monkeypatch.setattr(world.notes, "attach", away)
+    partition, link = await owns(world, dispatcher, 0, 1), TestLink()
+    offers.asked(link, ask(most=2))
+    await asyncio.sleep(TURN_S)
+    assert (answers(link), leased(partition), len(offers._sent)) == ([(1, [])], 0, 0)
+    entry = partition.ledger.entry(0)
+    assert entry is not None
+    assert (entry.status, entry.attempt) == (EntryStatus.READY, 0)
+
+
+async def test_each_message_that_was_taken_counts_as_served(
+    world: World, dispatcher: Dispatcher, offers: PeerOffers
+) -> None:
+    _, link = await owns(world, dispatcher, 0, 1, 2, 3), TestLink()
+    offers.asked(link, ask(1, most=3))
+    offers.asked(link, ask(2, most=1))
+    await asyncio.sleep(TURN_S)
+    labels = {"subscription": NAME, "way": FOR_PEERS}
+    served = partial(world.metrics.registry.get_sample_value, "ackd_messages_served_total", labels)
+    assert not served(), "nobody has said yet that it has them"
+    for number, count in ((1, 3), (2, 4), (1, 4)):
+        offers.taken(link, number)
+        assert served() == count
 
 
 async def test_r21_a_request_that_is_lost_before_it_is_answered_ends(
