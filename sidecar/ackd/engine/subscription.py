@@ -215,6 +215,7 @@ class Subscription:
             self._expired,
             self.bodies,
             self.claims,
+            lambda: self.send_back.on_their_way() + self.claims.first_waiting(),
         )
         self.stable_offset_lag = StableOffsetLag(context.clock)
 

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 
 from ackd.core.ledger.effects import Claim, CloseOriginRecord, Exhausted, FinishRange, SendBack
 from ackd.core.ledger.ledger import Ledger
-from ackd.core.ledger.send_back import Rules, Stuck, Why
+from ackd.core.ledger.send_back import ENDS_SOON_MS, Rules, Stuck, Why
 from ackd.core.record.protocol import CallStatus, OpResult, SlotView, Snapshot
 from ackd.core.record.transitions import Outcome, State
 
@@ -51,6 +51,21 @@ def lease(ledger: Ledger[Body], now_ms: int, lease_ms: int = 30_000, attempt: in
 def sent(fence: int) -> OpResult:
     """The store's answer to MOVE_TO_RETRY."""
     return OpResult(Outcome.SENT, State.MOVING, 1, fence, 0, 0, late=False)
+
+
+def test_i4_a_message_whose_lease_ends_soon_stays_until_then_but_not_for_long() -> None:
+    """Nobody could get it while its copy is on its way. The next one does not wait for it."""
+    stuck_ms = T0_MS + 60_999
+    ledger = opened()
+    ledger.intake.fetched(1, [Body(0), Body(1), Body(2)])
+    lease(ledger, T0_MS, lease_ms=60_999 + ENDS_SOON_MS - 1)
+    lease(ledger, T0_MS, lease_ms=3_600_000)
+    lease(ledger, T0_MS, lease_ms=60_999 + ENDS_SOON_MS)
+    assert ledger.send_back.stuck(stuck_ms) == [Stuck(1, Why.AGE), Stuck(2, Why.AGE)]
+    again_ms = stuck_ms + ENDS_SOON_MS - 1
+    ledger.settled(0, Outcome.EXTENDED, T0_MS, again_ms + 100, again_ms, again_ms)
+    assert ledger.send_back.stuck(again_ms) == []
+    assert ledger.send_back.stuck(again_ms + 1) == [Stuck(0, Why.AGE)]  # however soon it ends
 
 
 def test_a_head_that_was_delivered_long_ago_is_sent_back_and_its_copy_asked_for() -> None:

@@ -53,6 +53,7 @@ class Scene:
             lambda *_: None,
             bodies,
             claims,
+            lambda: 0,
         )
         self.committer = Committer(state, context, partitions, lambda *_: None)
         self.departure = Departure(

@@ -19,8 +19,12 @@ from ackd.core.record.protocol import OpResult
 from ackd.core.record.transitions import Outcome, State
 
 CLAIM_AGAIN_MS = 5_000
-"""While the forwarded lease is live, the owner claims again at least this often: the lease may have
-been acked or released."""
+"""While the forwarded lease is live, the owner claims again this often: the lease may have been acked
+or released."""
+CLAIMS_A_SECOND = 200
+"""So many of these claims of one partition come in a second, at most: with very many copies each
+claims less often, so that those whose lease has ended don't wait behind them.
+"""
 BLOCKED_AGAIN_MS = 1_000
 """When to claim again if the copy must wait for an earlier one that another owner has."""
 IN_QUEUE_MS = 60_000
@@ -94,7 +98,9 @@ class ClaimTracker(Generic[B]):
                 entry.when_ms = result.when_ms
                 again_ms = max(result.when_ms - store_ms, 1)
                 if result.state is State.LEASED:
-                    again_ms = min(again_ms, CLAIM_AGAIN_MS)
+                    copies = len(self._entries.by_offset)
+                    most_ms = max(CLAIM_AGAIN_MS, copies * 1000 // CLAIMS_A_SECOND)
+                    again_ms = min(again_ms, most_ms)
                 self._claim_at(offset, now_ms + again_ms)
             case Outcome.BLOCKED:
                 # The earlier copy is another owner's, or not stored yet.

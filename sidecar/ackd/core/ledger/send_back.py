@@ -25,6 +25,10 @@ FOLLOWERS_MAX = 256
 """`stuck` returns at most this many messages of blocked keys at a time."""
 STEPS_MAX = 500
 """`stuck` examines at most this many messages, from the watermark on, at a time."""
+ENDS_SOON_MS = 500
+"""A message whose lease ends within this time stays for up to this time longer: nobody can get it
+while its copy is on its way, and its deadline would be kept late (I4).
+"""
 
 
 class Rules(NamedTuple):
@@ -97,7 +101,8 @@ class SendBackTracker(Generic[B]):
         """Messages to move now. Returns each one again only after the store answered for it.
 
         Returns a message at once if its delay alone would make it stuck. Returns any other message
-        only when it is the smallest unfinished offset, or all before it are moving already.
+        only when it is the smallest unfinished offset, or all before it are moving already or will
+        do so soon (`ENDS_SOON_MS`).
         """
         entries = self._entries
         entries.clock.saw(now_ms + entries.clock.skew_ms)
@@ -113,8 +118,9 @@ class SendBackTracker(Generic[B]):
                 why = self._why(entry, self.rules, now_ms)
                 if why is None:
                     break
-                found.append(Stuck(offset, why, self.key(offset)))
-                self._asked.add(offset)
+                if why is not Why.AGE or not self._ends_soon(entry, self.rules, now_ms):
+                    found.append(Stuck(offset, why, self.key(offset)))
+                    self._asked.add(offset)
             offset = entries.finished.first_clear(offset + 1)
         self._excess = 0
         order = self._life.order
@@ -196,6 +202,14 @@ class SendBackTracker(Generic[B]):
             self._excess -= entry.size
             return Why.BYTES
         return None
+
+    def _ends_soon(self, entry: Entry[B], rules: Rules, now_ms: int) -> bool:
+        age_ms = self._age_ms(entry, now_ms) or 0
+        return (
+            entry.status is EntryStatus.LEASED
+            and entry.due_ms < now_ms + ENDS_SOON_MS
+            and age_ms < rules.stuck_after_ms + ENDS_SOON_MS
+        )
 
     def _age_ms(self, entry: Entry[B], now_ms: int) -> int | None:
         """Ms since its first delivery; None if it does not hold up anything.

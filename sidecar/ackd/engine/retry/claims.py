@@ -12,6 +12,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from ackd.core.dead_letter_key import dead_key
 from ackd.core.ids import LedgerKey
@@ -54,10 +55,12 @@ LOG = logging.getLogger("ackd.engine")
 BATCH_MAX = 500
 HANDLES_MAX = 1_000
 CLOSING_MAX = 100_000
-HELD_MAX = 10_000
-"""Most copies remembered in `held` per partition. A copy that is dropped from it claims again by
-its timer, as all copies do.
+HELD_MAX = 100_000
+"""Most copies remembered in `held` per partition, some 200 bytes each (I8). A copy that is dropped
+from it claims again by its timer, as all copies do.
 """
+FRESH_MAX = 200
+"""Most copies that claim for the first time in one batch with others: those may be delivered now."""
 STRANGER = OpResult(Outcome.LOST, State.READY, 0, 0, 0, 0, late=False)
 _NAMES: Mapping[Outcome, str] = {
     Outcome.CLAIMED: "claimed",
@@ -149,7 +152,9 @@ class CopyClaims:
         self._bodies = bodies
         self._key_queues = key_queues
         self._open_dead = open_dead
+        # Copies that claim for the first time, and those whose lease or delay has ended.
         self._wanted: dict[tuple[Partition, int], None] = {}
+        self._due: dict[tuple[Partition, int], None] = {}
         self._closing: dict[tuple[Partition, int], _CopyClaim | None] = {}
         self._claimed: dict[tuple[Partition, int], _CopyClaim] = {}
         self.held: dict[tuple[bytes, int], dict[int, tuple[Partition, int, int]]] = {}
@@ -159,9 +164,17 @@ class CopyClaims:
         self._keys_again_ms = 0
 
     def claim(self, partition: Partition, offset: int) -> None:
-        """Queue a claim for a copy that wants to be delivered."""
-        self._wanted[partition, offset] = None
+        """Queue a claim for a copy that wants to be delivered. One that has claimed before and had
+        to wait comes before those that have just been fetched (I4).
+        """
+        entry = partition.ledger.entry(offset)
+        waited = entry is not None and entry.when_ms
+        (self._due if waited else self._wanted)[partition, offset] = None
         self._wake.set()
+
+    def first_waiting(self) -> int:
+        """Count the copies here that have not claimed yet: when their leases end is not known."""
+        return len(self._wanted)
 
     def question(self, partition: Partition, offset: int, retry_copy: RetryCopy) -> Op:
         """The claim of one copy, for callers that send it themselves."""
@@ -238,9 +251,9 @@ class CopyClaims:
     async def run(self) -> None:
         while True:
             self._wake.clear()
-            if not (self._wanted or self._closing):
+            if not (self._due or self._wanted or self._closing):
                 await self._wake.wait()
-            if self._wanted:
+            if self._due or self._wanted:
                 await self._claim_some()
             if self._closing:
                 await self._close_some()
@@ -250,8 +263,11 @@ class CopyClaims:
     async def _claim_some(self) -> None:
         await self._key_queues.tell()
         asks: list[_CopyClaim] = []
-        for key in list(self._wanted)[:BATCH_MAX]:
-            del self._wanted[key]
+        due = list(islice(self._due, BATCH_MAX))
+        fresh = list(islice(self._wanted, FRESH_MAX if due else BATCH_MAX))
+        for key in (*due, *fresh):
+            self._due.pop(key, None)
+            self._wanted.pop(key, None)
             ask = await self._read(*key)
             if ask is not None:
                 asks.append(ask)

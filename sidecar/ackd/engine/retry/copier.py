@@ -147,6 +147,10 @@ class Copier:
     def __len__(self) -> int:
         return len(self._jobs)
 
+    def on_their_way(self) -> int:
+        """Count the copies of which no attempt has failed yet."""
+        return len(self._jobs) - len(self._errors)
+
     def error_of(self, partition: Partition, offset: int) -> str:
         """Why the last attempt to copy this message failed; empty if none failed."""
         return self._errors.get((partition, offset), "")

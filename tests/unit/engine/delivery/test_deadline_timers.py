@@ -12,7 +12,13 @@ from ackd.core.ledger.entry import EntryStatus
 from ackd.core.ledger.send_back import Rules
 from ackd.core.record.transitions import Verb
 from ackd.engine.base.tasks import Tasks
-from ackd.engine.delivery.deadline_timers import IDLE_MS, JOURNAL_MS, UPKEEP_MS, DeadlineTimers
+from ackd.engine.delivery.deadline_timers import (
+    COPIES_MAX,
+    IDLE_MS,
+    JOURNAL_MS,
+    UPKEEP_MS,
+    DeadlineTimers,
+)
 from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.window_pressure import WindowPressure
 from ackd.engine.partition.partition import Partition, Policy
@@ -30,6 +36,7 @@ class Scene:
     dispatcher: Dispatcher
     turns: list[str]
     expired: list[Counter[str]]
+    copying: list[int]
 
     async def owns(self, *offsets: int, policy: Policy | None = None) -> Partition:
         """A partition whose deadlines the timers hear of."""
@@ -47,6 +54,7 @@ async def scene(world: World) -> AsyncIterator[Scene]:
     bodies, claims = copies(world)
     pressure = WindowPressure(state, context, partitions, lambda: False, lambda: False)
     expired: list[Counter[str]] = []
+    copying = [0]
     timers = DeadlineTimers(
         state,
         context,
@@ -57,10 +65,11 @@ async def scene(world: World) -> AsyncIterator[Scene]:
         lambda _partition, _found, counts: expired.append(counts),
         bodies,
         claims,
+        lambda: copying[0],
     )
     tasks = Tasks("timers")
     tasks.start(timers.run(), "run")
-    yield Scene(world, timers, dispatcher, world.listens("room"), expired)
+    yield Scene(world, timers, dispatcher, world.listens("room"), expired, copying)
     await tasks.stop()
 
 
@@ -137,6 +146,19 @@ async def test_i5_what_is_stuck_is_moved(scene: Scene) -> None:
     await asyncio.sleep(4)
     assert status(partition) is EntryStatus.LEASED
     await asyncio.sleep(3)
+    assert status(partition) is EntryStatus.MOVING
+
+
+async def test_i4_nothing_joins_copies_that_wait_for_their_turn(scene: Scene) -> None:
+    """A message in that queue could not be delivered when its lease ends."""
+    rules = Policy(Rules(5_000, 5_000, 1_000), 0, retry_copies=False)
+    partition = await scene.owns(0, policy=rules)
+    await scene.world.leases(partition, lease_ms=60_000)
+    scene.copying[0] = COPIES_MAX
+    await asyncio.sleep(8)
+    assert status(partition) is EntryStatus.LEASED
+    scene.copying[0] -= 1
+    await asyncio.sleep(1.1 * UPKEEP_MS / 1000)
     assert status(partition) is EntryStatus.MOVING
 
 
