@@ -6,6 +6,9 @@ knows N sidecars of each. The others' entries lie there as their heartbeats wrot
 alive, since nothing of a quiet beat depends on who sends it. CPU time is that of the processes, so
 a busy machine changes it little: cost of a beat x beats a second = cores.
 
+*Changing*: all sidecars of one subscription beat in turn, and each tells another number of ready
+messages with each beat, which all others read. `ReportedReady` keeps that from happening.
+
 The store's cost is measured twice: with one sidecar, where the server sleeps between two beats and
 begins each with cold caches, and with the same calls back to back from eight connections, as it is
 among many. Then one of the sidecars dies, and what it had is taken.
@@ -251,6 +254,41 @@ async def quiet(server: RedisServer, client: Any, sidecars: int) -> dict[str, fl
     }
 
 
+async def changing(server: RedisServer, client: Any, sidecars: int) -> dict[str, float]:
+    """Costs of a beat of one subscription when every sidecar tells another number of ready messages
+    with each: all of them beat in turn, and each reads what all others told.
+    """
+    name = "orders-0"
+    client.flushall()
+    store = open_store(StoreSettings(url=f"unix://{server.socket_path}"), REPO)
+    await store.start()
+    names = [identity(number) for number in range(sidecars)]
+    boots = [await store.register(name, each) for each in names]
+    marks = settings_marks("orders", SETTINGS)
+    spent: list[tuple[float, float, float]] = []
+    gc.collect()
+    for ready in (1, 2, 4, 8):
+        note = write_note(MemberNote(version="0.1.0", settings=marks, peer="a:1", ready=ready))
+        before = cpu_us(server.process.pid), process_time_ns() // 1_000, traffic(client)
+        for number, (each, boot) in enumerate(zip(names, boots, strict=True)):
+            await store.heartbeat(name, each, boot, texts(name, number), note)
+        after = cpu_us(server.process.pid), process_time_ns() // 1_000, traffic(client)
+        store_us, caller_us, size = (b - a for a, b in zip(before, after, strict=True))
+        spent.append((store_us / sidecars, caller_us / sidecars, size / sidecars))
+    await store.close()
+    store_us, caller_us, size = map(min, zip(*spent[2:], strict=True))  # the first two fill it
+    rate = 1_000 / beat_ms(sidecars)
+    return {
+        "sidecars": sidecars,
+        "beat_store_us": round(store_us, 1),
+        "beat_caller_us": round(caller_us, 1),
+        "beat_bytes": round(size),
+        "store_cores": round(store_us * SUBSCRIPTIONS * rate * sidecars / 1e6, 3),
+        "caller_cores": round(caller_us * SUBSCRIPTIONS * rate / 1e6, 4),
+        "store_mb_s": round(size * SUBSCRIPTIONS * rate * sidecars / 1e6, 2),
+    }
+
+
 class Taking:
     """A few sidecars that run, and take what all of the survivors would take."""
 
@@ -326,6 +364,8 @@ async def measure(sizes: list[int]) -> dict[str, object]:
         for size in sizes:
             rows.append(await quiet(server, client, size))
             print(json.dumps(rows[-1]), flush=True)  # noqa: T201 - a command that prints figures
+        found["changing"] = [await changing(server, client, size) for size in sizes]
+        print(json.dumps(found["changing"]))  # noqa: T201 - a command that prints figures
         found["takeover"] = [await takeover(server, client, max(sizes)) for _ in range(3)]
         print(json.dumps(found["takeover"]))  # noqa: T201
     return found

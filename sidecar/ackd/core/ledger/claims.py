@@ -19,8 +19,8 @@ from ackd.core.record.protocol import OpResult
 from ackd.core.record.transitions import Outcome, State
 
 CLAIM_AGAIN_MS = 5_000
-"""While the forwarded lease is live, the owner claims again this often: the lease may have been acked
-or released."""
+"""While the forwarded lease is live, the owner claims again this often: the lease may have been
+acked or released."""
 CLAIMS_A_SECOND = 200
 """So many of these claims of one partition come in a second, at most: with very many copies each
 claims less often, so that those whose lease has ended don't wait behind them.

@@ -23,8 +23,8 @@ from ackd.engine.cluster.members import (
     UNCONFIRMED_MS,
     MemberNote,
     RecordsBySidecar,
+    ReportedReady,
     View,
-    coarse,
     left_behind,
     read_note,
 )
@@ -91,7 +91,7 @@ class InFlightShare:
         return self._reported
 
 
-# tidy: long-class methods=23 -- most of them answer one question in one line
+# tidy: long-class methods=23 attributes=13 -- most of them answer one question in one line
 class Membership:
     """One subscription's view of its sidecars.
 
@@ -112,6 +112,7 @@ class Membership:
         self._inherited: dict[str, None] = {}
         self._confirmed_ms = 0
         self._received_ms = 0
+        self._ready = ReportedReady()
 
     # --- kept true by the heartbeat
 
@@ -185,10 +186,11 @@ class Membership:
 
     def describe(self, owned: Collection[str], leased: int, ready: int) -> None:
         """Update the note: messages under lease and ready, and the records that were given away and
-        that no sidecar owns yet. All others read each change of it, so the counts are rounded.
+        that no sidecar owns yet. All others read each change of it, so the counts are rounded, and
+        among many sidecars the ready messages change seldom.
         """
         bound = self._state.settings.in_flight_max
-        halt = self._state.live.halt
+        halt, now_ms = self._state.live.halt, self._context.clock.monotonic_ms()
         handed = self.note.handed
         if handed or self._inherited:
             gone = self.view.taken().union(owned)
@@ -202,7 +204,7 @@ class Membership:
             handed=handed,
             halted="" if halt is None else halt.operation,
             leased=self.share.reported(bound, len(owned), leased),
-            ready=coarse(ready) if self.note.peer else 0,
+            ready=self._ready.count(ready, len(self.view.alive), now_ms) if self.note.peer else 0,
         )
 
     def orphans(self) -> list[str]:

@@ -60,7 +60,7 @@ HELD_MAX = 100_000
 from it claims again by its timer, as all copies do.
 """
 FRESH_MAX = 200
-"""Most copies that claim for the first time in one batch with others: those may be delivered now."""
+"""Most copies that claim for the first time in a batch with others, which may be delivered now."""
 STRANGER = OpResult(Outcome.LOST, State.READY, 0, 0, 0, 0, late=False)
 _NAMES: Mapping[Outcome, str] = {
     Outcome.CLAIMED: "claimed",
@@ -127,7 +127,7 @@ class _CopyClaim:
         )
 
 
-# tidy: long-class attributes=15 lines=400 -- seven collaborators, and what is under way
+# tidy: long-class attributes=16 lines=410 -- seven collaborators, and what is under way
 class CopyClaims:
     """Sends the claims of one subscription's retry copies, in batches by origin partition.
 

@@ -4,18 +4,22 @@ a silent sidecar that may know of acks (R10).
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
+from itertools import pairwise
 
 import msgspec
 import pytest
 
 from ackd.engine.cluster.members import (
     HEARTBEAT_MS,
+    LAIN_MS,
     RIVAL_GONE_MS,
     SHORT_NOTE,
     SILENT_MS,
     WITNESS_MS,
     MemberNote,
+    ReportedReady,
     Rival,
     View,
     coarse,
@@ -84,6 +88,34 @@ def test_r10_a_silent_sidecar_is_waited_for_though_all_that_it_owned_is_taken(
     view.update(Members(NOW_MS, (other,), superseded=False))
     assert [each.name for each in view.forgettable(["record"])] == ["other"]
     assert view.all_replayed("run-2")
+
+
+@pytest.mark.parametrize(("others", "changes_max"), [(10, 400), (100, 50), (300, 6), (1_000, 2)])
+def test_among_many_the_number_of_ready_messages_changes_seldom(
+    others: int, changes_max: int
+) -> None:
+    """Under load it is another one with each heartbeat, and all others read each change."""
+    told = ReportedReady()
+    rng = random.Random(others)
+    said = [
+        told.count(rng.choice((0, 3, 50, 700)), others, now_ms)
+        for now_ms in range(1_000_000, 1_120_000, 300)
+    ]
+    changes = sum(1 for before, after in pairwise(said) if before != after)
+    assert changes <= changes_max
+    if others == 10:
+        assert changes > 250  # as often as ever
+
+
+def test_a_backlog_is_told_soon_however_many_there_are() -> None:
+    told = ReportedReady()
+    assert told.count(5, 1_000, 10_000) == 4
+    assert told.count(0, 1_000, 520_000) == 0
+    assert told.count(5, 1_000, 530_000) == 0
+    assert told.count(0, 1_000, 531_000) == 0  # it was taken
+    assert told.count(5, 1_000, 532_000) == 0
+    assert told.count(9, 1_000, 532_000 + LAIN_MS - 1) == 0
+    assert told.count(9, 1_000, 532_000 + LAIN_MS) == 8
 
 
 def test_ready_messages_are_told_as_a_power_of_two() -> None:
