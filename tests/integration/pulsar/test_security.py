@@ -28,6 +28,8 @@ pytestmark = [pytest.mark.pulsar, pytest.mark.slow, pytest.mark.timeout(240)]
 
 TENANT = "acme"
 SPACE = f"{TENANT}/shop"
+ADMINS = ["app", "ackd-client"]
+"""By token, and by certificate."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def guarded() -> Iterator[Pulsar]:
     load("pulsar")  # looks into files, which the event loop must not wait for
     with Pulsar(PulsarOptions(security=True)) as started:
         ask = started.admin.ask
-        ask("PUT", f"tenants/{TENANT}", {"allowedClusters": ["standalone"], "adminRoles": ["app"]})
+        ask("PUT", f"tenants/{TENANT}", {"allowedClusters": ["standalone"], "adminRoles": ADMINS})
         ask("PUT", f"namespaces/{SPACE}", {})
         ask("POST", f"namespaces/{SPACE}/permissions/user", ["produce", "consume"])
         started.admin.create_topic(f"{SPACE}/orders", 2)
@@ -100,6 +102,16 @@ async def test_an_admin_of_the_tenant_is_enough(guarded: Pulsar) -> None:
     """No superuser."""
     folder = await asyncio.to_thread(run_dir, "pulsar-token")
     await works(await asyncio.to_thread(options, guarded, folder))
+
+
+async def test_a_client_certificate_is_enough(guarded: Pulsar) -> None:
+    """Instead of a token."""
+    assert guarded.certs is not None
+    folder = await asyncio.to_thread(run_dir, "pulsar-certificate")
+    found = await asyncio.to_thread(options, guarded, folder, None)
+    found["tls_cert_file"] = str(guarded.certs.client_cert)
+    found["tls_key_file"] = str(guarded.certs.client_key)
+    await works(found)
 
 
 @dataclass

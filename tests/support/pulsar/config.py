@@ -114,13 +114,14 @@ def _memory() -> dict[str, str]:
 
 
 def _security(ports: Ports, certs: Certs, secret: Secret) -> dict[str, str]:
-    auth = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
+    """Who has no token may show a client certificate; its common name is the role."""
+    auth = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
     return {
         "authenticationEnabled": "true",
         "authorizationEnabled": "true",
         "superUserRoles": "admin",
         "tokenSecretKey": "data:;base64," + base64.b64encode(secret.key).decode(),
-        "authenticationProviders": auth,
+        "authenticationProviders": f"{auth}Token,{auth}Tls",
         "brokerClientAuthenticationPlugin": (
             "org.apache.pulsar.client.impl.auth.AuthenticationToken"
         ),
