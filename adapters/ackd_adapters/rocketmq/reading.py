@@ -53,9 +53,9 @@ class RocketMQReader:
         self._namespace = namespace
         self._queues: dict[str, list[LogQueue]] = {}
         self._readings: dict[TopicPartition, _Reading] = {}
-        self._told: deque[ConsumerEvent] = deque()
+        self._reported: deque[ConsumerEvent] = deque()
         self._ready = asyncio.Event()
-        self._trouble = ""
+        self._condition = ""
         self._sessions = 0
         self._closed = False
 
@@ -75,8 +75,8 @@ class RocketMQReader:
             if self._closed:
                 raise BrokerError("the consumer is closed")
             self._ready.clear()
-            found = list(self._told)
-            self._told.clear()
+            found = list(self._reported)
+            self._reported.clear()
             for reading in self._readings.values():
                 found += reading.take()
             if found:
@@ -162,15 +162,15 @@ class RocketMQReader:
             try:
                 found = await self._admin.pull(self._spec.group, queue, offset, wait_ms=POLL_MS)
             except BrokerError as error:
-                if error.detail != self._trouble:
-                    self._trouble = error.detail
-                    self._told.append(Condition(_CONDITION, error.detail, away=True))
+                if error.detail != self._condition:
+                    self._condition = error.detail
+                    self._reported.append(Condition(_CONDITION, error.detail, away=True))
                     self._ready.set()
                 await asyncio.sleep(AGAIN_S)
                 continue
-            if self._trouble:
-                self._told.append(Condition(_CONDITION, self._trouble, cleared=True))
-                self._trouble = ""
+            if self._condition:
+                self._reported.append(Condition(_CONDITION, self._condition, cleared=True))
+                self._condition = ""
                 self._ready.set()
             return found
 
@@ -217,7 +217,7 @@ class _Reading:
         return found
 
     async def _run(self, offset: int) -> None:
-        told = -1
+        reported = -1
         while True:
             while len(self._events) >= BATCHES_MAX:
                 self._room.clear()
@@ -232,8 +232,8 @@ class _Reading:
                 offset = records[-1].offset + 1
             else:
                 offset = max(offset, min(pulled.next_offset, pulled.end))
-            if offset >= pulled.end and told != offset:
-                told = offset
+            if offset >= pulled.end and reported != offset:
+                reported = offset
                 self._tell(EndReached(self._partition, self._session, offset))
 
     def _tell(self, event: ConsumerEvent) -> None:

@@ -71,7 +71,7 @@ from ackd.engine.retry.copy_filter import OwnCopyFilter
 from ackd.engine.retry.effect_handlers import effect_handlers
 from ackd.engine.retry.key_queues import KeyQueues
 from ackd.engine.retry.moved_bodies import MovedBodies
-from ackd.engine.retry.own_topic import RetryTopic, dead_letter_topic, make_early
+from ackd.engine.retry.own_topic import RetryTopic, dead_letter_topic
 from ackd.engine.retry.signed_logs import SignedLogs
 from ackd.engine.settlement.notes import ProgressNotes
 from ackd.engine.settlement.settle import LeaseLook
@@ -147,7 +147,6 @@ class Subscription:
             self.retry_topic.topic,
             dead_letter_topic(state.broker, self.name, state.configured),
         )
-        self._dead_topic = dead
         copied = self.tracing.copied
         sent_back = partial(copied, SpanEvent.SEND_BACK, retry.name)
         dead_lettered = partial(copied, SpanEvent.DEAD_LETTER, dead.name)
@@ -403,7 +402,7 @@ class Subscription:
                 # Saves one rebalance if it is quick; joining does not wait any longer for it.
                 making = group.create_task(self.retry_topic.run())
                 if self.state.broker_side_acks is not None:
-                    group.create_task(make_early(self.state, self._dead_topic))
+                    group.create_task(self.dead_letters.prepare())
                 await asyncio.wait({making}, timeout=RETRY_TOPIC_MS / 1000)
                 await self._until_done(self.state.consumer.start)
                 self.state.health.group_joined()

@@ -107,7 +107,6 @@ class RedriveJob:
         self._document = document
         self._reserved = ReservedTopics(state.broker, {state.name: state.settings})
         self._taken: dict[int, TakenRecord] = {}
-        self._made: dict[str, None] = {}
 
     @property
     def _request(self) -> DeadRequest:
@@ -300,15 +299,16 @@ class RedriveJob:
         sent = [each for each in left if each.record.offset not in taken.slots]
         # Origins may be forged: whoever can write dead letters also writes their origin.
         free = [each for each in sent if each.retry_copy.origin.topic not in self._reserved]
-        topics = [await self._topic(each.retry_copy.origin.topic) for each in free]
+        origins = dict.fromkeys(each.retry_copy.origin.topic for each in free)
+        topics = {each: await _topic(self._state, self._request.to, each) for each in origins}
         copies = [
             Outgoing(
-                topic,
+                topics[letter.retry_copy.origin.topic],
                 letter.record.key,
                 letter.record.value,
                 self._headers(letter) + redriven_headers(log.origin_record(letter)),
             )
-            for letter, topic in zip(free, topics, strict=True)
+            for letter in free
         ]
         results = await self._state.broker.publish(copies)
         stored = [x for x, result in zip(free, results, strict=True) if not _bad(result)]
@@ -318,17 +318,6 @@ class RedriveJob:
         self._report(log, stored)
         refused = _refused(results)
         return before + len(stored), refused + len(sent) - len(free)
-
-    async def _topic(self, origin: str) -> str:
-        """Where to send messages of an origin topic. Raises BrokerError."""
-        broker, name = self._state.broker, self._state.settings.group or self._state.name
-        if self._request.to is To.ORIGIN or not isinstance(broker, GroupTopics):
-            return origin
-        topic = broker.group_topic(name, origin)
-        if topic not in self._made:
-            await broker.ensure_topic(topic, {})
-            self._made[topic] = None
-        return topic
 
     # --- to this group
 
@@ -433,6 +422,16 @@ class RedriveJob:
         gone = {*request.remove_headers, *(name for name, _ in request.set_headers)}
         kept = tuple(each for each in own_headers(letter.record.headers) if each[0] not in gone)
         return (*kept, *((name, value.encode()) for name, value in request.set_headers))
+
+
+async def _topic(state: SubscriptionState, to: To, origin: str) -> str:
+    """Where to send messages of an origin topic. Raises BrokerError."""
+    broker, group = state.broker, state.settings.group or state.name
+    if to is To.ORIGIN or not isinstance(broker, GroupTopics):
+        return origin
+    topic = broker.group_topic(group, origin)
+    await broker.ensure_topic(topic, {})
+    return topic
 
 
 def _send_ops(letters: Sequence[Letter]) -> list[Op]:

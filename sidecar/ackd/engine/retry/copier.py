@@ -35,7 +35,7 @@ from ackd.engine.partition.failure_reasons import learn
 from ackd.engine.partition.histories import history_header
 from ackd.engine.partition.partition import Partition
 from ackd.engine.retry.body_spill import BodySpill
-from ackd.engine.retry.own_topic import OwnTopic
+from ackd.engine.retry.own_topic import OwnTopic, make_early
 from ackd.engine.retry.strangers import ASIDE, not_genuine
 from ackd.errors import BrokerError, StoreError
 from ackd.ports import Condition, Failure, Outgoing, Record, Stored
@@ -204,6 +204,10 @@ class Copier:
             conditions[code] = Condition(code, f"{len(self._errors)} copies not stored: {first}")
         else:
             conditions.pop(code, None)
+
+    async def prepare(self) -> None:
+        """Make the topic before it is needed (`make_early`)."""
+        await make_early(self._state, self._topic)
 
     # --- one batch
 
