@@ -72,7 +72,7 @@ def no_claim() -> Any:
 
 def to_everybody() -> Any:
     """What is meant for the group goes to the origin topic."""
-    return patch.object(RedriveJob, "_to_group", RedriveJob._to_origin)
+    return patch.object(RedriveJob, "_to_group", RedriveJob._to_topics)
 
 
 async def test_r29_a_batch_that_is_begun_twice_comes_once(local: Place) -> None:
