@@ -396,8 +396,6 @@ class Subscription:
         """Work until cancelled. Store and broker may come and go meanwhile."""
         try:
             await self._until_done(self.heartbeat.register)
-            load = self.state.copy_keys.load
-            await self._until_done(partial(load, self.context.store, self.name))
             async with asyncio.TaskGroup() as group:
                 # Saves one rebalance if it is quick; joining does not wait any longer for it.
                 making = group.create_task(self.retry_topic.run())

@@ -74,12 +74,14 @@ class Heartbeat:
         self._rival: Rival | None = None
 
     async def register(self) -> None:
-        """Get a boot number, and what an earlier process of the same name left. Raises StoreError.
+        """Get the keys of copies, a boot number, and what an earlier process of the same name left.
+        Raises StoreError.
 
         The earlier entry is read before our first heartbeat replaces it (a heartbeat of boot 0
         overwrites nothing newer); our note carries it on until a sidecar owns its records.
         """
         name, store = self._context.identity, self._context.store
+        await self._state.copy_keys.load(store, self._state.name)
         boot = await store.register(self._state.name, name)
         before = await store.heartbeat(self._state.name, name, 0, (), "")
         self._live.received(before.live, before.now_ms)
