@@ -263,7 +263,10 @@ class Subscription:
                 partitions,
                 self.topics,
                 self.membership,
+                self.records,
                 self.ownership.assign,
+                partial(self.ownership.drop, over=True),
+                self.ownership.take,
                 self.events.revoked,
             )
             self.events.connect(flow)

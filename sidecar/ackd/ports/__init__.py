@@ -21,6 +21,7 @@ from ackd.ports.broker import (
     PublishResult,
     Stored,
 )
+from ackd.ports.broker_positions import BrokerPositions, HasPositions
 from ackd.ports.broker_side_acks import (
     BrokerSideAcks,
     KnownSource,
@@ -43,6 +44,7 @@ from ackd.ports.events import (
     ConsumerEvent,
     Delay,
     Done,
+    Drew,
     EndReached,
     Fetched,
     Headers,
@@ -66,6 +68,7 @@ __all__ = [
     "Assigned",
     "AssignedPlace",
     "Broker",
+    "BrokerPositions",
     "BrokerSideAcks",
     "Capabilities",
     "Clock",
@@ -79,11 +82,13 @@ __all__ = [
     "DedupKeys",
     "Delay",
     "Done",
+    "Drew",
     "EndReached",
     "Failure",
     "Fetched",
     "GroupTopics",
     "Groups",
+    "HasPositions",
     "Headers",
     "KnownSource",
     "LogCut",

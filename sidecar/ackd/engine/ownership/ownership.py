@@ -110,7 +110,12 @@ class Ownership:
         self._put_by: dict[TopicPartition, bool] = {}
         consumer, own = state.consumer, retry_topic.name
         self._start = StartPositions(
-            state.scope, state.configured, consumer, context.store, own=own
+            state.scope,
+            state.configured,
+            consumer,
+            context.store,
+            own=own,
+            positions=state.broker_positions,
         )
         self.leader_epochs = LeaderEpochs(consumer, context.store)
         self._resets = ExternalResets(state, context, records, own)
