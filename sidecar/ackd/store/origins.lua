@@ -300,8 +300,8 @@ Origins[Verb.VOUCH] = function(offset, generation, _, partition, copy_offset)
     end
   elseif claimed or known >= 0 then
     if known == copy_offset and origin[Origin.COPY_PARTITION] == partition then outcome = Outcome.CLAIMED end
-  elseif known == -2 then
-    outcome = Outcome.CLAIMED -- an older build moved the message, which signs nothing
+  elseif known == -2 or origin[Slot.STATE] == State.FINISHED then
+    outcome = Outcome.CLAIMED -- an older build moved it, which signs nothing; or it is acked, and ends with the claim
   elseif now < repair_until then
     outcome, at_ms = Outcome.HELD, repair_until
   elseif offset >= watermark then

@@ -128,3 +128,13 @@ def test_what_nobody_ever_gets_is_dead_at_once_in_a_repair_too() -> None:
     store.one(PlaceCopy(70, 1, then_dead=True))
     assert store.one(MarkDead(70, 1)).outcome is Outcome.HELD
     assert store.one(MarkDead(70, 1, claimed=True)).outcome is Outcome.DEAD
+
+
+def test_the_copy_of_an_acked_message_ends_with_its_claim() -> None:
+    """It was acked while it moved; its signature was of a key that the reader did not know."""
+    store = _Store()
+    store.origin.slot.state = State.FINISHED
+    store.record.finish(1)
+    assert store.vouches() is Outcome.CLAIMED
+    claim = ClaimOrigin(1, store.generation, 1, HERE)
+    assert store.one(claim).outcome is Outcome.FINISHED

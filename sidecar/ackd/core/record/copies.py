@@ -296,8 +296,8 @@ def vouch(record: PartitionRecord, op: VouchCopy, now_ms: int) -> OpResult:
             outcome = Outcome.LOST
     elif known is not None:
         outcome = Outcome.CLAIMED if known == op.copy else Outcome.REFUSED
-    elif not origin.signs:
-        outcome = Outcome.CLAIMED
+    elif not origin.signs or origin.slot.state is State.FINISHED:
+        outcome = Outcome.CLAIMED  # an acked message's copy ends with its claim
     elif repairs:
         outcome, when_ms = Outcome.HELD, record.repair_until_ms
     elif not record.over(op.offset):
