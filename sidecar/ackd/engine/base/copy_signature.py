@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from enum import Enum
 from hashlib import blake2b
 from hmac import compare_digest
+from operator import itemgetter
 
 from ackd.ports import Headers, Outgoing, Record
 
@@ -93,10 +94,12 @@ def _signature(headers: Headers) -> tuple[bytes, bytes] | None:
 def _mac(
     key: bytes, kind: CopyKind, headers: Headers, message_key: bytes | None, value: bytes | None
 ) -> bytes:
-    """Compute it. Nothing and an empty text count as the same, as on Pulsar."""
+    """Compute it. Nothing and an empty text count as the same, as on Pulsar, and so does any order
+    of headers of different names: RocketMQ keeps none.
+    """
     mac = blake2b(digest_size=MAC_BYTES, key=key, person=kind.value)
     texts = [message_key or b""]
-    for name, text in headers:
+    for name, text in sorted(headers, key=itemgetter(0)):
         if name != SIGNATURE:
             texts += (name.encode(), text or b"")
     mac.update(b"".join([b"%d:%b" % (len(text), text) for text in texts]))

@@ -47,7 +47,7 @@ def test_nothing_and_an_empty_text_count_as_the_same() -> None:
         {"value": b""},
         {"headers": (*SENT.headers, ("more", b"1"))},
         {"headers": SENT.headers[:-1]},
-        {"headers": (SENT.headers[0], *SENT.headers[2:], SENT.headers[1])},
+        {"headers": (*SENT.headers[:2], SENT.headers[3], SENT.headers[2])},
         {"headers": (SENT.headers[0], ("ackd-origin", b"c/0/t/0/2"), *SENT.headers[2:])},
         {"headers": (SENT.headers[0], ("ackd-originc", b"/0/t/0/1"), *SENT.headers[2:])},
         {"headers": (SENT.headers[0], *SENT.headers[1:-1], ("own2", b""))},
@@ -70,3 +70,9 @@ def test_no_other_key_and_no_other_kind_fits() -> None:
     assert proof(read(SENT), CopyKind.RETRY, {key_id(KEY): OTHER}) is Proof.BAD
     assert proof(read(SENT), CopyKind.DEAD, KEYS) is Proof.BAD
     assert proof(read(SENT, headers=HEADERS), CopyKind.RETRY, KEYS) is Proof.NOT_SIGNED
+
+
+def test_headers_of_different_names_may_come_in_any_order() -> None:
+    """RocketMQ keeps none."""
+    moved = (*SENT.headers[2:], *SENT.headers[:2])
+    assert proof(read(SENT, headers=moved), CopyKind.RETRY, KEYS) is Proof.SIGNED
