@@ -10,7 +10,7 @@ from ackd.ports import Drew
 from ackd_adapters.rocketmq.holds import monotonic_ms
 
 
-class Asking:
+class PendingQuestions:
     """The questions of one consumer, by topic."""
 
     def __init__(self) -> None:

@@ -54,7 +54,7 @@ SHOWN_MS: Final = 3_600_000
 RANGES_MAX: Final = 900
 
 
-class _Verdict(Enum):
+class _GoneBack(Enum):
     CRASH = auto()
     RESET = auto()
     UNSURE = auto()
@@ -77,7 +77,7 @@ class _Note(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class _Watch:
+class _WatchedQueue:
     """One owned partition. `back_until`: the broker may have crashed, and gives again what lies
     below; 0: it can't have. `passed_ms`: since when it has come to that offset again. `expected`:
     what ackd's own seek lets come again, and when that came last; `brought`: the broker says that
@@ -141,7 +141,7 @@ class BrokerResets:
         self._drop = drop
         self._take = take
         self._expected = Expected(context.store)
-        self._watches: dict[TopicPartition, _Watch] = {}
+        self._watches: dict[TopicPartition, _WatchedQueue] = {}
         self._suspects: dict[Partition, _Suspects] = {}
         self._moves: dict[TopicPartition, _Move] = {}
         self._shown: deque[tuple[int, str]] = deque()
@@ -191,7 +191,7 @@ class BrokerResets:
 
     # --- whether the broker may have crashed
 
-    async def _watch(self, partition: Partition) -> _Watch:
+    async def _watch(self, partition: Partition) -> _WatchedQueue:
         """What is known of a partition. If it was just taken, nobody knows what its broker did
         before, unless this sidecar only took it anew.
         """
@@ -212,11 +212,11 @@ class BrokerResets:
         end = ledger.watermark if highest is None else max(ledger.watermark, highest + 1)
         floor = _floor(note, note.marks[-1][0] if note.marks else 0)
         now_ms = self._context.clock.monotonic_ms()
-        watch = _Watch(term, note, floor, end, drew.broken_ms, expected, now_ms)
+        watch = _WatchedQueue(term, note, floor, end, drew.broken_ms, expected, now_ms)
         self._watches[tp] = watch
         return watch
 
-    async def _follow(self, partition: Partition, watch: _Watch, now_ms: int) -> None:
+    async def _follow(self, partition: Partition, watch: _WatchedQueue, now_ms: int) -> None:
         drew = self._gaps.seen(partition.tp.topic)
         if drew.broken_ms != watch.broken_ms:
             at_ms = self._context.clock.wall_ms() - (now_ms - drew.broken_ms)
@@ -236,7 +236,9 @@ class BrokerResets:
             watch.back_until = 0
         await self._sought(partition, watch, since, now_ms)
 
-    async def _sought(self, partition: Partition, watch: _Watch, since: int, now_ms: int) -> None:
+    async def _sought(
+        self, partition: Partition, watch: _WatchedQueue, since: int, now_ms: int
+    ) -> None:
         """Wait until all has come that ackd's own seek lets come again."""
         expected, code = watch.expected, f"seek/{partition.tp}"
         if expected is None:
@@ -260,7 +262,7 @@ class BrokerResets:
             self._state.clear(code)
             watch.expected = None
 
-    async def _push(self, tp: TopicPartition, key: LedgerKey, watch: _Watch) -> None:
+    async def _push(self, tp: TopicPartition, key: LedgerKey, watch: _WatchedQueue) -> None:
         """See how far the broker is with ackd's own seek. One that was started again meanwhile may
         have forgotten where it had to begin.
         """
@@ -274,7 +276,7 @@ class BrokerResets:
             await self._expected.note(key, expected)
         watch.brought = await positions.group_offset(tp) >= expected.until
 
-    async def _note(self, partition: Partition, watch: _Watch) -> None:
+    async def _note(self, partition: Partition, watch: _WatchedQueue) -> None:
         """Note how far the queue is, unless the broker may have gone back."""
         boot_ms = await self._boot_ms(partition.tp)
         if watch.back_until or not watch.top:
@@ -305,10 +307,10 @@ class BrokerResets:
             return
         first = offsets[0]
         verdict = await self._why(partition, watch, offsets)
-        if verdict is _Verdict.RESET:
+        if verdict is _GoneBack.RESET:
             await self._was_reset(partition, watch, offsets, top)
             return
-        if verdict is _Verdict.UNSURE:
+        if verdict is _GoneBack.UNSURE:
             self._tell(
                 f"came-again/{tp}",
                 f"{tp}: {len(offsets)} finished messages came again from offset {first} on, after "
@@ -317,7 +319,9 @@ class BrokerResets:
             )
         self._settle(partition, offsets)
 
-    def _unexpected(self, partition: Partition, watch: _Watch, offsets: Sequence[int]) -> list[int]:
+    def _unexpected(
+        self, partition: Partition, watch: _WatchedQueue, offsets: Sequence[int]
+    ) -> list[int]:
         """Settle what a known reset brings, and return the rest."""
         now_ms = self._context.clock.monotonic_ms()
         known = [] if watch.expected is None else watch.expected.finished
@@ -332,17 +336,19 @@ class BrokerResets:
         self._settle(partition, sorted(expected))
         return [each for each in offsets if each not in expected]
 
-    async def _why(self, partition: Partition, watch: _Watch, offsets: Sequence[int]) -> _Verdict:
+    async def _why(
+        self, partition: Partition, watch: _WatchedQueue, offsets: Sequence[int]
+    ) -> _GoneBack:
         tp, offset = partition.tp, offsets[0]
         move = self._moves.get(tp)
         if move is not None and self._goes_on(move, partition, offsets):
-            return _Verdict.RESET
+            return _GoneBack.RESET
         if not watch.back_until or offset < watch.floor:
-            return _Verdict.RESET
+            return _GoneBack.RESET
         boot_ms = await self._boot_ms(tp)
         if not boot_ms or not watch.note.boot_ms:
-            return _Verdict.UNSURE
-        return _Verdict.RESET if boot_ms == watch.note.boot_ms else _Verdict.CRASH
+            return _GoneBack.UNSURE
+        return _GoneBack.RESET if boot_ms == watch.note.boot_ms else _GoneBack.CRASH
 
     def _goes_on(self, move: _Move, partition: Partition, offsets: Sequence[int]) -> bool:
         """Whether a reset that was accepted brings this, too: another answer of it came first."""
@@ -352,7 +358,7 @@ class BrokerResets:
         return lately or self._gaps.next_of(partition) < move.until
 
     async def _was_reset(
-        self, partition: Partition, watch: _Watch, offsets: Sequence[int], top: int
+        self, partition: Partition, watch: _WatchedQueue, offsets: Sequence[int], top: int
     ) -> None:
         """Somebody reset the group: go on from there, or keep what is finished, as is set."""
         tp, name, first = partition.tp, self._state.name, offsets[0]

@@ -110,7 +110,7 @@ class Policy(NamedTuple):
     unordered: bool = False
 
 
-# tidy: long-class lines=447 methods=29 attributes=27 -- ledger, record and bodies of one meet here
+# tidy: long-class lines=447 methods=29 attributes=28 -- ledger, record and bodies of one meet here
 class Partition:
     """Listens to every reply about its record; never raises into the flusher."""
 
