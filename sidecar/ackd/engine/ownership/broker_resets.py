@@ -245,7 +245,7 @@ class BrokerResets:
             return
         first = self._gaps.first_of(partition)
         if expected.by_hand and first is not None and first < expected.until:
-            expected.by_hand = ""
+            expected = watch.expected = msgspec.structs.replace(expected, by_hand="")
             await self._expected.note(partition.key, expected)
             self._state.clear(code)
         if expected.by_hand:
@@ -272,7 +272,7 @@ class BrokerResets:
         boot_ms = await positions.booted_ms(tp)
         if expected.boot_ms and boot_ms != expected.boot_ms and watch.top < expected.until:
             await positions.move({tp: max(expected.start, watch.top)})
-            expected.boot_ms = boot_ms
+            expected = watch.expected = msgspec.structs.replace(expected, boot_ms=boot_ms)
             await self._expected.note(key, expected)
         watch.brought = await positions.group_offset(tp) >= expected.until
 
