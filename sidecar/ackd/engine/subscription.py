@@ -156,7 +156,7 @@ class Subscription:
         self.signed_logs = SignedLogs(state, context, topics, others.winner, others.all_sign)
         self.dead_letter_records = DeadLetterRecords(context)
         self.copy_filter = OwnCopyFilter(
-            self.name, state.configured.topics, (retry.name, dead.name), context.metrics
+            self.name, state.configured.topics, topics, context.metrics
         )
         self.key_queues = KeyQueues(
             state, context, partitions, self.topics, retry.name, self._claim
@@ -400,8 +400,7 @@ class Subscription:
         try:
             await self._until_done(self.heartbeat.register)
             async with asyncio.TaskGroup() as group:
-                # Saves one rebalance if it is quick; joining does not wait any longer for it.
-                making = group.create_task(self.retry_topic.run())
+                making = group.create_task(self.retry_topic.run())  # quick, it saves a rebalance
                 if self.state.broker_side_acks is not None:
                     group.create_task(self.dead_letters.prepare())
                 await asyncio.wait({making}, timeout=RETRY_TOPIC_MS / 1000)
@@ -458,9 +457,7 @@ class Subscription:
         await self.cancels.stop()
 
     async def _until_done(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Repeat a step of the start until it succeeds; readiness reports meanwhile why it
-        fails.
-        """
+        """Repeat a step of the start until it succeeds; readiness tells meanwhile why it fails."""
 
         def failed(error: AckdError) -> None:
             self.state.health.fails(f"{error.type}: {error.detail}")

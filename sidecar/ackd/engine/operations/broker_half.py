@@ -4,6 +4,8 @@ the same offsets. Ackd moves it, or, where it can't be asked, readiness names th
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from ackd.core.ids import TopicPartition
 from ackd.core.log_generations import split
 from ackd.engine.base.subscription_state import SubscriptionState
@@ -34,20 +36,21 @@ async def move_broker(state: SubscriptionState, store: Store, document: SeekDocu
             finished.append((0, target.offset))
         expectation = Expectation(target.offset, target.end, finished)
         if not document.increase_only:
-            await _ask(positions, queue, lowest[queue], expectation)
+            expectation = await _asked(positions, queue, lowest[queue], expectation)
         await expected.note(target.key(state.cluster, state.name), expectation)
     if positions.on and not document.increase_only:
         await positions.move(lowest)
 
 
-async def _ask(
+async def _asked(
     positions: BrokerPositions, queue: TopicPartition, offset: int, expectation: Expectation
-) -> None:
-    """Note what is needed for it to come: a command, or the broker's run that knows of the move."""
+) -> Expectation:
+    """Add what is needed for it to come: a command, or the broker's run that knows of the move."""
     if positions.on:
-        expectation.boot_ms = await positions.booted_ms(queue)
-    elif expectation.start < expectation.until:
-        expectation.by_hand = positions.by_hand(queue, offset)
+        return replace(expectation, boot_ms=await positions.booted_ms(queue))
+    if expectation.start < expectation.until:
+        return replace(expectation, by_hand=positions.by_hand(queue, offset))
+    return expectation
 
 
 def _queue(target: SeekTarget) -> TopicPartition:

@@ -24,7 +24,7 @@ from ackd.errors import (
     PressureError,
     UnknownSubscriptionError,
 )
-from ackd.ports import AssignedPlace, TopicInfo
+from ackd.ports import AssignedPlace, Source, TopicInfo
 from tests.unit.engine.operation_stage import OperationStage
 from tests.unit.engine.retry_stage import RETRY_TOPIC
 from tests.unit.engine.world import NAME, TOPIC, TOPIC_ID, TestConsumer, World
@@ -36,6 +36,8 @@ DRY = SeekRequest(SeekTo.POSITIONS, positions=(Position(TOPIC, 0, 7),), dry_run=
 class AckingConsumer(TestConsumer):
     """Of a broker that keeps an ack for each message."""
 
+    hold_ms = 30_000
+
     def placed(self, topic: str, message: bytes, place: AssignedPlace) -> None: ...
 
     def unwanted(self, topic: str, message: bytes) -> None: ...
@@ -44,6 +46,9 @@ class AckingConsumer(TestConsumer):
 
     def kept(self, topic: str) -> list[tuple[bytes, AssignedPlace]]:
         return []
+
+    def source(self, partition: TopicPartition) -> Source:
+        return Source(partition.topic, "broker", partition.partition, gone=False)
 
 
 def no_work(document: AnyDocument, keep_right: KeepRight) -> OperationJob:
