@@ -100,10 +100,13 @@ class _WatchedQueue:
 
 @dataclass(slots=True)
 class _Suspects:
-    """Finished messages that came again. `top`: below it all had been given before."""
+    """Finished messages that came again. `top`: below it all had been given before. `crashed`: the
+    broker may have crashed when the first of them came.
+    """
 
     since_ms: int
     top: int
+    crashed: bool
     offsets: dict[int, None] = field(default_factory=dict)
 
 
@@ -156,9 +159,18 @@ class BrokerResets:
         found = [each for each in offsets if each < bound]
         if found:
             now_ms = self._context.clock.monotonic_ms()
-            suspects = self._suspects.setdefault(partition, _Suspects(now_ms, top))
+            crashed = self._may_have_crashed(partition)
+            suspects = self._suspects.setdefault(partition, _Suspects(now_ms, top, crashed))
+            suspects.crashed |= crashed
             suspects.offsets.update(dict.fromkeys(found))
         return [each for each in offsets if each >= bound]
+
+    def _may_have_crashed(self, partition: Partition) -> bool:
+        watch = self._watches.get(partition.tp)
+        if watch is None or (watch.term != partition.handle.term and not watch.retaken):
+            return True
+        broken_ms = self._gaps.seen(partition.tp.topic).broken_ms
+        return watch.back_until > 0 or broken_ms != watch.broken_ms
 
     def suspected(self, partition: Partition, offset: int) -> bool:
         """Whether it is not yet clear why this message came again."""
@@ -174,18 +186,20 @@ class BrokerResets:
             self._state.clear(self._shown.popleft()[1])
         try:
             for partition in partitions:
-                watch = await self._watch(partition)
-                await self._follow(partition, watch, now_ms)
-                if now_ms - watch.noted_ms >= NOTE_MS:
-                    watch.noted_ms = now_ms
-                    await self._push(partition.tp, partition.key, watch)
-                    await self._note(partition, watch)
+                await self._follow(partition, await self._watch(partition), now_ms)
+            # Before anything new is noted: they are judged by what was known when they came.
             for partition, suspects in list(self._suspects.items()):
                 if partition.closed:
                     del self._suspects[partition]  # given back to the broker
                 elif now_ms - suspects.since_ms >= GATHER_MS:
-                    await self._judge(partition, sorted(suspects.offsets), suspects.top)
+                    await self._judge(partition, suspects)
                     del self._suspects[partition]
+            for partition in partitions:
+                watch = await self._watch(partition)
+                if now_ms - watch.noted_ms >= NOTE_MS and not partition.closed:
+                    watch.noted_ms = now_ms
+                    await self._push(partition.tp, partition.key, watch)
+                    await self._note(partition, watch)
         except (StoreError, BrokerError) as error:
             LOG.info("%s: ackd tries again: %s", self._state.name, error.detail)
 
@@ -279,7 +293,7 @@ class BrokerResets:
     async def _note(self, partition: Partition, watch: _WatchedQueue) -> None:
         """Note how far the queue is, unless the broker may have gone back."""
         boot_ms = await self._boot_ms(partition.tp)
-        if watch.back_until or not watch.top:
+        if watch.back_until or not watch.top or partition in self._suspects:
             return
         note, mark = watch.note, (self._context.clock.wall_ms(), watch.top)
         last_ms, last = note.marks[-1] if note.marks else (0, 0)
@@ -300,15 +314,16 @@ class BrokerResets:
 
     # --- what comes again
 
-    async def _judge(self, partition: Partition, offsets: Sequence[int], top: int) -> None:
+    async def _judge(self, partition: Partition, suspects: _Suspects) -> None:
         tp, watch = partition.tp, await self._watch(partition)
+        offsets = sorted(suspects.offsets)
         offsets = self._unexpected(partition, watch, offsets)
         if not offsets:
             return
         first = offsets[0]
-        verdict = await self._why(partition, watch, offsets)
+        verdict = await self._why(partition, watch, offsets, crashed=suspects.crashed)
         if verdict is _GoneBack.RESET:
-            await self._was_reset(partition, watch, offsets, top)
+            await self._was_reset(partition, watch, offsets, suspects.top)
             return
         if verdict is _GoneBack.UNSURE:
             self._tell(
@@ -337,13 +352,18 @@ class BrokerResets:
         return [each for each in offsets if each not in expected]
 
     async def _why(
-        self, partition: Partition, watch: _WatchedQueue, offsets: Sequence[int]
+        self,
+        partition: Partition,
+        watch: _WatchedQueue,
+        offsets: Sequence[int],
+        *,
+        crashed: bool,
     ) -> _GoneBack:
         tp, offset = partition.tp, offsets[0]
         move = self._moves.get(tp)
         if move is not None and self._goes_on(move, partition, offsets):
             return _GoneBack.RESET
-        if not watch.back_until or offset < watch.floor:
+        if not crashed or offset < watch.floor:
             return _GoneBack.RESET
         boot_ms = await self._boot_ms(tp)
         if not boot_ms or not watch.note.boot_ms:

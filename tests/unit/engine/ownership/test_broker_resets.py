@@ -263,6 +263,30 @@ async def test_r8_once_all_has_come_again_a_crash_explains_nothing_more(queue: Q
     assert queue.retakes == 1
 
 
+@pytest.mark.parametrize("asks", [True, False])
+@pytest.mark.parametrize("wait_s", [0.01, 0.1, 0.2, 0.3, 0.4, 0.49])
+async def test_i2_what_a_crash_brought_is_judged_by_when_it_came(
+    queue: Queue, wait_s: float, *, asks: bool
+) -> None:
+    """Not by when it is judged: all has come again by then, so a crash would explain no more."""
+    positions = Positions()
+    positions.on = asks
+    queue.world.consumer.broker_positions = positions  # type: ignore[attr-defined]
+    await queue.all_acked()
+    await queue.gives(COUNT, COUNT + 20)
+    await queue.passes(500)
+    await queue.passes(NOTE_MS - 500)  # a note is due
+    queue.breaks()
+    positions.boot_ms += 1
+    await queue.gives(COUNT, COUNT + 40)
+    for _ in range(4):
+        await asyncio.sleep(wait_s)
+        queue.drew()
+        await queue.resets.look([await queue.partition()])
+    await queue.passes()
+    assert (queue.retakes, queue.settled) == (0, [*range(COUNT, COUNT + 20)])
+
+
 async def test_i2_two_crashes_may_take_back_what_the_first_one_did(queue: Queue) -> None:
     """The broker had not written down what it gave since: however long ago it was given first."""
     await queue.passes()
