@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from ackd.ports import Broker, Capabilities
-from ackd_adapters.rocketmq.broker import CAPABILITIES, RocketMQBroker, capabilities_by
+from ackd.ports import Broker
+from ackd_adapters.rocketmq.broker import CAPABILITIES, RocketMQBroker
 from ackd_adapters.rocketmq.config import RocketMQOptions, check
 
 __all__ = ["RocketMQAdapter", "RocketMQBroker", "RocketMQOptions", "adapter"]
@@ -17,10 +17,6 @@ class RocketMQAdapter:
 
     options = RocketMQOptions
     capabilities = CAPABILITIES
-
-    def capabilities_by(self, options: RocketMQOptions) -> Capabilities:
-        """What a connection with these options can do."""
-        return capabilities_by(options)
 
     def check(self, options: RocketMQOptions) -> None:
         """Rules between the options, for `ackd check`. Raises `ConfigError`."""

@@ -24,7 +24,6 @@ from ackd.ports import (
     Outgoing,
     PublishResult,
     Record,
-    StartPolicy,
     Stored,
 )
 from ackd_adapters.rocketmq import envelope
@@ -69,7 +68,6 @@ CAPABILITIES: Final = Capabilities(
     value_bytes_max=4 * 1024 * 1024 - _FRAMING_BYTES,
     broker_side_acks=True,
     reads_offsets=False,  # with `name_servers` it can, and makes topics
-    positions_by="name_servers",
     makes_topics=False,
     filters=frozenset({"tag", "sql92"}),
     reserved=(
@@ -88,27 +86,15 @@ CAPABILITIES: Final = Capabilities(
 )
 
 
-def capabilities_by(options: RocketMQOptions) -> Capabilities:
-    """What a connection with these options can do."""
-    if not options.name_servers:
-        return CAPABILITIES
-    policies = frozenset({StartPolicy.EARLIEST, StartPolicy.TIMESTAMP})
-    return dataclasses.replace(
-        CAPABILITIES,
-        reads_offsets=True,
-        makes_topics=True,
-        start_policies=policies,
-        seek_by_time=True,
-    )
-
-
 class RocketMQBroker:
     """A RocketMQ connection as `ackd.ports.Broker`."""
 
     def __init__(self, name: str, options: RocketMQOptions) -> None:
         self.name = name
         self._admin = RemotingAdmin(options)
-        self.capabilities = capabilities_by(options)
+        self.capabilities = dataclasses.replace(
+            CAPABILITIES, reads_offsets=self._admin.on, makes_topics=self._admin.on
+        )
         self._options = options
         self._rpc = Rpc(options, f"ackd-{name}-{uuid.uuid4().hex[:12]}")
         self._client = GroupClient(self._rpc, options)

@@ -17,7 +17,7 @@ from typing import Final
 
 from ackd.core.ids import TOPIC_ID_BYTES, TopicPartition
 from ackd.core.log_generations import GENERATION
-from ackd.core.sources import COPIES, block_of
+from ackd.core.sources import block_of
 from ackd.errors import BrokerError, StoreError
 from ackd.ports import (
     Arrival,
@@ -33,13 +33,11 @@ from ackd.ports import (
     TopicInfo,
 )
 from ackd_adapters.rocketmq import envelope
-from ackd_adapters.rocketmq.asking import PendingQuestions
 from ackd_adapters.rocketmq.client import GroupClient, code_of, expression
 from ackd_adapters.rocketmq.config import RocketMQOptions
 from ackd_adapters.rocketmq.holds import Holds, monotonic_ms
 from ackd_adapters.rocketmq.making import make_group
 from ackd_adapters.rocketmq.message import Taken
-from ackd_adapters.rocketmq.positions import QueueName, RocketMQPositions
 from ackd_adapters.rocketmq.protocol.definition_pb2 import MessageQueue, MessageType
 from ackd_adapters.rocketmq.remoting_admin import RemotingAdmin
 from ackd_adapters.rocketmq.rpc import BATCH_MAX, Rpc
@@ -64,7 +62,7 @@ With ackd a retry is no new delivery of the broker; only a hold that was lost is
 _NO_GROUP: Final = "group not found"
 
 
-# tidy: long-class lines=360 attributes=18 -- implements a port of 17 methods
+# tidy: long-class attributes=18 -- implements a port of 17 methods
 class RocketMQConsumer:
     """Implements `ackd.ports.Consumer` and `ackd.ports.BrokerSideAcks`: the broker keeps individual
     acks.
@@ -90,8 +88,6 @@ class RocketMQConsumer:
         self._tasks: list[asyncio.Task[None]] = []
         self._filter = expression(spec.filter)
         self._closed = False
-        self._asking = PendingQuestions()
-        self.broker_positions = RocketMQPositions(admin, spec.group, self._queue_of)
 
     # --- life
 
@@ -273,7 +269,6 @@ class RocketMQConsumer:
                 continue
             asked_ms = monotonic_ms()
             attempt = attempt or uuid.uuid4().hex
-            question = self._asking.asks(source.topic)
             try:
                 found = await self._client.receive(
                     queue,
@@ -284,7 +279,6 @@ class RocketMQConsumer:
                     attempt_id=attempt,
                 )
             except BrokerError as error:
-                await self._events.put(self._asking.failed(source.topic, question))
                 self._tell(source.failed(code_of(error), error.detail))
                 await asyncio.sleep(PAUSE_S)
                 continue
@@ -295,7 +289,6 @@ class RocketMQConsumer:
                     found, max(asked_ms, monotonic_ms() - self._options.invisible_duration_ms // 6)
                 )
                 await self._hand_over(source, found)
-            await self._events.put(self._asking.answered(source.topic, question))
             await self._holds.room(source.broker)
 
     async def _hand_over(self, source: DrawnSource, found: list[Taken]) -> None:
@@ -362,11 +355,7 @@ class RocketMQConsumer:
     def resume(self, partition: TopicPartition) -> None:
         self._at(partition).resume(partition)
 
-    # --- positions: see `RocketMQPositions`
-
-    def _queue_of(self, partition: TopicPartition) -> QueueName:
-        drawn = self._at(partition)
-        return QueueName(drawn.broker, drawn.queue_of(partition))
+    # --- positions, of which there are none
 
     async def topics(self) -> list[TopicInfo]:
         """RocketMQ gives a topic no identity but its name."""
@@ -389,16 +378,11 @@ class RocketMQConsumer:
         """Does nothing: the broker has an ack for each message instead."""
 
     async def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """Unknown where brokers can't be asked; also of retries of the broker, and of a log that
-        goes on in another partition.
-        """
-        copies = partition.partition % GENERATION >= COPIES
-        if copies or not self.broker_positions.on or self._at(partition).goes_on(partition):
-            return 0, 0
-        return await self.broker_positions.range(partition)
+        """Unknown; the broker decides what the group gets."""
+        return 0, 0
 
     async def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
-        return await self.broker_positions.offset_at(partition, timestamp_ms)
+        return 0
 
     # --- broker-side acks
 

@@ -82,14 +82,6 @@ class DrawnSource:
         owned = self.queue is not None and all(tp in self._fetching for tp in self._assigned)
         return owned and not any(tp in self._fetching for tp in self._paused)
 
-    def goes_on(self, partition: TopicPartition) -> bool:
-        """Whether the log of this partition was cut, and messages of a later part are received."""
-        number = partition.partition % GENERATION
-        return any(
-            each.partition > partition.partition and each.partition % GENERATION == number
-            for each in self._fetching
-        )
-
     def fetch(self, partition: TopicPartition, session: int) -> None:
         """Its messages may be received from now on."""
         self._fetching[partition] = session

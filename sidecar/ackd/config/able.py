@@ -24,24 +24,19 @@ def check(settings: Settings, reader: SettingsReader) -> None:
         broker = settings.brokers.get(each.broker)
         if broker is None or not reader.clean((*path, "broker"), ("brokers", each.broker)):
             continue
-        can = declared(broker.adapter, broker.options)
+        can = declared(broker.adapter)
         if can is not None:
             _subscription(each, can, reader, path)
 
 
-def declared(adapter: str, options: object = None) -> Capabilities | None:
-    """Return the capabilities that an adapter declares for its connections with these options;
-    None: it declares none before it runs.
+def declared(adapter: str) -> Capabilities | None:
+    """Return the capabilities that an adapter declares for all its connections; None: it declares
+    none before it runs.
     """
     try:
-        found = find_adapter(adapter)
+        can = getattr(find_adapter(adapter), "capabilities", None)
     except ConfigError:
         return None
-    by_options = getattr(found, "capabilities_by", None)
-    if by_options is not None and isinstance(options, found.options):
-        can = by_options(options)
-    else:
-        can = getattr(found, "capabilities", None)
     return can if isinstance(can, Capabilities) else None
 
 
@@ -61,8 +56,8 @@ def _subscription(
 def _no_positions(
     each: SubscriptionSettings, can: Capabilities, reader: SettingsReader, path: Path
 ) -> None:
-    """Report what this broker lacks, as it keeps an ack for each message: broadcast, patterns of
-    topics, and a start if its positions can't be asked for.
+    """Report what needs positions of a group, which this broker lacks: broadcast, a start, patterns
+    of topics.
     """
     if each.mode == "broadcast" and reader.clean((*path, "mode")):
         problem = (
@@ -70,14 +65,8 @@ def _no_positions(
             "instead give each sidecar a subscription with a `group` of its own"
         )
         reader.mistake((*path, "mode"), problem, value=shown(each.mode), allowed="clustering")
-    if (
-        each.start not in {one.value for one in can.start_policies}
-        and reader.given((*path, "start"))
-        and reader.clean((*path, "start"))
-    ):
+    if reader.given((*path, "start")) and reader.clean((*path, "start")):
         problem = f"{can.name} decides by itself where a new group starts; leave this out"
-        if can.positions_by:
-            problem += f", or set the broker's option `{can.positions_by}`"
         reader.mistake((*path, "start"), problem, value=shown(each.start))
     for index, topic in enumerate(each.topics):
         if topic.startswith("^") and reader.clean((*path, "topics")):

@@ -16,10 +16,9 @@ class Adapter(Protocol):
     """What an entry point gives; `options`: the dataclass of its settings (`ackd.options`).
 
     It may also have `capabilities`, those of all its connections, so that what they can't do is
-    told before anything runs; or `capabilities_by(options)`, those with these options. And
-    `check(options)`, for rules between its settings: raises `ConfigError`. And `known_elsewhere`:
-    settings that users of the broker's own clients look for, each with a sentence that says what
-    does it here.
+    told before anything runs. And `check(options)`, for rules between its settings: raises
+    `ConfigError`. And `known_elsewhere`: settings that users of the broker's own clients look for,
+    each with a sentence that says what does it here.
     """
 
     options: type[Any]

@@ -263,10 +263,7 @@ class Subscription:
                 partitions,
                 self.topics,
                 self.membership,
-                self.records,
                 self.ownership.assign,
-                partial(self.ownership.drop, over=True),
-                self.ownership.take,
                 self.events.revoked,
             )
             self.events.connect(flow)

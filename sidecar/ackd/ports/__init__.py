@@ -21,7 +21,6 @@ from ackd.ports.broker import (
     PublishResult,
     Stored,
 )
-from ackd.ports.broker_positions import BrokerPositions, HasPositions
 from ackd.ports.broker_side_acks import (
     BrokerSideAcks,
     KnownSource,
@@ -44,7 +43,6 @@ from ackd.ports.events import (
     ConsumerEvent,
     Delay,
     Done,
-    Drew,
     EndReached,
     Fetched,
     Headers,
@@ -68,7 +66,6 @@ __all__ = [
     "Assigned",
     "AssignedPlace",
     "Broker",
-    "BrokerPositions",
     "BrokerSideAcks",
     "Capabilities",
     "Clock",
@@ -82,13 +79,11 @@ __all__ = [
     "DedupKeys",
     "Delay",
     "Done",
-    "Drew",
     "EndReached",
     "Failure",
     "Fetched",
     "GroupTopics",
     "Groups",
-    "HasPositions",
     "Headers",
     "KnownSource",
     "LogCut",

@@ -76,11 +76,11 @@ class Capabilities:
     commit_metadata_chars: int
     value_bytes_max: int
     broker_side_acks: bool = False
-    """The broker keeps an ack for each message (`ackd.ports.broker_side_acks`)."""
+    """The broker keeps an ack for each message (`ackd.ports.broker_side_acks`); a group there
+    has no position.
+    """
     reads_offsets: bool = True
     """Who does not join a group can read a topic by offset (`ConsumerSpec.joins` False)."""
-    positions_by: str = ""
-    """The option that lets the adapter ask for positions and move them, where it can't without."""
     makes_topics: bool = True
     """`ensure_topic` can create topics."""
     filters: frozenset[str] = frozenset()

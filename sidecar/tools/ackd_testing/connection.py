@@ -169,7 +169,7 @@ class ConnectionContract:
         assert can.name
         whole = {StartPolicy.EARLIEST, StartPolicy.LATEST} <= can.start_policies
         # Without positions nobody can say where a group starts.
-        assert whole or can.broker_side_acks
+        assert not can.start_policies if can.broker_side_acks else whole
         assert (StartPolicy.TIMESTAMP in can.start_policies) <= can.seek_by_time
         assert can.delayed_publish == (can.delay_max_ms > 0)
         assert can.value_bytes_max > 0

@@ -49,12 +49,11 @@ class Shop:
         *,
         group: str = "",
         within_s: float = 60,
-        asks: bool = True,
         keys: tuple[str, Path] | None = None,
         **more: object,
     ) -> "Worker":
         """A sidecar, ready; AssertionError with what readiness says if it is not. `keys`: access
-        key, and file of the secret one. `asks`: it may ask the brokers themselves.
+        key, and file of the secret one.
         """
         subscription = SubscriptionSettings(
             broker="b",
@@ -64,7 +63,7 @@ class Shop:
         )
         options = RocketMQOptions(
             endpoints=self.rocketmq.endpoints,
-            name_servers=f"127.0.0.1:{self.rocketmq.ports.names}" if asks else "",
+            name_servers=f"127.0.0.1:{self.rocketmq.ports.names}",
             invisible_duration_ms=HOLD_MS,
             poll_ms=1_000,
             request_timeout_ms=15_000,

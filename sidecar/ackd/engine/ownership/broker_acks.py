@@ -11,21 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from ackd.core.ids import TopicPartition
 from ackd.core.ledger.unordered import UnorderedLedger
 from ackd.core.log_generations import partition_of
-from ackd.core.sources import COPIES
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.even import even
 from ackd.engine.cluster.membership import Membership
-from ackd.engine.ownership.broker_resets import BrokerResets
-from ackd.engine.ownership.gaps import Gaps
-from ackd.engine.ownership.records import Records
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
 from ackd.errors import StoreError
@@ -36,7 +32,6 @@ from ackd.ports import (
     AssignedPlace,
     BrokerSideAcks,
     Condition,
-    Drew,
     LogCut,
     Placed,
     Record,
@@ -74,11 +69,10 @@ class _AwaitedPartition:
     messages: list[tuple[bytes, Record]] = field(default_factory=list)
 
 
-# tidy: long-class attributes=16 -- nine collaborators, and what waits
 class BrokerAckFlow:
     """Passes messages and acks between one subscription's partitions and such a broker."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 -- it connects the parts
+    def __init__(
         self,
         state: SubscriptionState,
         consumer: BrokerSideAcks,
@@ -86,10 +80,7 @@ class BrokerAckFlow:
         partitions: OwnedPartitions,
         topics: Topics,
         membership: Membership,
-        records: Records,
         assign: Callable[[TopicPartition], None],
-        drop: Callable[[Partition], None],
-        take: Callable[[TopicPartition], None],
         revoked: Callable[[Revoked], Awaitable[None]],
     ) -> None:
         self._state = state
@@ -97,7 +88,6 @@ class BrokerAckFlow:
         self._partitions = partitions
         self._topics = topics
         self._membership = membership
-        self._records = records
         self._assign = assign
         self._revoked = revoked
         self._context = context
@@ -105,21 +95,15 @@ class BrokerAckFlow:
         self._waiting: dict[TopicPartition, _AwaitedPartition] = {}
         self._cuts: dict[str, int] = {}
         self._shared: tuple[object, dict[str, str]] = (None, {})
-        self._gaps = Gaps(context, partitions)
-        self._doubt = False
-        self._resets = BrokerResets(state, consumer, context, records, self._gaps, drop, take)
 
-    async def on(self, event: Arrived | Assigned | Drew) -> None:
+    async def on(self, event: Arrived | Assigned) -> None:
         """Take messages, or partitions that any sidecar may draw from."""
-        match event:
-            case Assigned(found):
-                self._offered.update(dict.fromkeys(found))
-                self._state.health.group_assigned()
-                await self._share()
-            case Arrived():
-                await self._arrived(event)
-            case Drew():
-                self._gaps.drew(event)
+        if isinstance(event, Assigned):
+            self._offered.update(dict.fromkeys(event.partitions))
+            self._state.health.group_assigned()
+            await self._share()
+        else:
+            await self._arrived(event)
 
     async def _share(self) -> None:
         """Choose one living sidecar to draw from each topic on each broker; every sidecar computes
@@ -165,17 +149,15 @@ class BrokerAckFlow:
         the broker keeps holding them: it counts an attempt for each message that is given back.
         """
         known = self._topics.known.get(event.topic)
-        event = self._drawn_here(event)
-        found = None if known is None else await self._assign_places(event, known.topic_id)
-        if found is None:
+        if known is None:
             for arrival in event.arrivals:
                 self._consumer.unwanted(event.topic, arrival.id)
             return
+        found = await self._assign_places(event, known.topic_id)
         for cut in found.cuts:
             self._tell(event.topic, cut)
         self._context.metrics.fetched.at(self._state.name).inc(len(found.places))
         groups: dict[TopicPartition, list[Arrival]] = {}
-        fresh: dict[TopicPartition, list[int]] = {}
         for arrival, place in zip(event.arrivals, found.places, strict=True):
             tp = TopicPartition(event.topic, place.partition)
             if tp not in self._offered:
@@ -184,14 +166,12 @@ class BrokerAckFlow:
                 self._consumer.unwanted(event.topic, arrival.id)
                 continue
             self._consumer.placed(event.topic, arrival.id, place)
-            if not _copied(arrival) and arrival.place.offset == place.offset:
-                fresh.setdefault(tp, []).append(place.offset)
             arrival.record.offset = place.offset
             groups.setdefault(tp, []).append(arrival)
         for tp, arrivals in groups.items():
             partition = self._partitions.owned.get(tp)
             if partition is not None:
-                self._take(partition, [each.record for each in arrivals], fresh.get(tp, ()))
+                self._take(partition, [each.record for each in arrivals])
             elif tp in self._waiting:
                 self._waiting[tp].messages += [(each.id, each.record) for each in arrivals]
             else:  # it went while another one was added
@@ -254,58 +234,21 @@ class BrokerAckFlow:
                 del self._cuts[code]
                 self._state.clear(code)
 
-    def _drawn_here(self, event: Arrived) -> Arrived:
-        """Give back what came to a question of before another sidecar was chosen.
-
-        It gets no place: its successor may pass over that offset before the message comes there,
-        which then is a copy that nobody knows, with a place of its own (I1).
-        """
-        assigned, kept = self._partitions.assigned, []
-        any_here = any(tp.topic == event.topic for tp in assigned)
-        for each in event.arrivals:
-            tp = TopicPartition(event.topic, each.place.partition)
-            if any_here if _copied(each) else tp in assigned:
-                kept.append(each)
-            else:
-                self._consumer.unwanted(event.topic, each.id)
-        return Arrived(event.topic, kept)
-
-    async def _assign_places(self, event: Arrived, topic_id: bytes) -> Placed | None:
-        """Ask the store for places; None: another sidecar draws the topic by now."""
+    async def _assign_places(self, event: Arrived, topic_id: bytes) -> Placed:
         asked = [StoredAt(each.id, each.place, each.stored_ms) for each in event.arrivals]
         name, places = self._state.name, self._context.store.places
         while True:
             try:
-                if self._doubt or not self._membership.confirmed():
-                    if not await self._ours(event.topic):
-                        return None
-                    self._doubt = False
                 return await places.assign(name, topic_id, self._keep_ms, asked)
             except StoreError as error:
-                self._doubt = True
                 self._state.health.fails(f"{event.topic}: {error.detail}")
             await asyncio.sleep(SHARE_MS / 1000)
 
-    async def _ours(self, topic: str) -> bool:
-        """Whether this sidecar still owns what it believes to own of a topic. Raises StoreError."""
-        for partition in self._partitions.all():
-            if partition.tp.topic == topic:
-                snapshot = await self._records.peek(partition.key)
-                return snapshot is not None and snapshot.term == partition.handle.term
-        return False
-
-    def _take(self, partition: Partition, records: list[Record], fresh: Sequence[int] = ()) -> None:
-        """`fresh`: offsets of those that are no copies."""
+    def _take(self, partition: Partition, records: list[Record]) -> None:
         ledger = partition.ledger
         if not isinstance(ledger, UnorderedLedger):
             return
-        top = self._gaps.next_of(partition)
-        self._gaps.came(partition, fresh)
-        again, own = ledger.arrived(records), {*fresh}
-        suspects = [each for each in again if each in own]
-        if suspects:
-            again = [each for each in again if each not in own]
-            again += self._resets.again(partition, suspects, top)
+        again = ledger.arrived(records)
         if again:
             self._context.metrics.acked_again.at(self._state.name).inc(len(again))
             self._consumer.finished(partition.tp, again)
@@ -327,8 +270,6 @@ class BrokerAckFlow:
             await asyncio.sleep(SHARE_MS / 1000)
             await self._share()
             self.taken()
-            self._gaps.look()
-            await self._resets.look(self._partitions.all())
             now_ms = self._context.clock.monotonic_ms()
             if now_ms - looked_ms < LOOK_MS:
                 continue
@@ -356,11 +297,7 @@ class BrokerAckFlow:
     def _finish_missed(self, topic: str, held: list[tuple[bytes, AssignedPlace]]) -> None:
         for _, (number, offset) in held:
             partition = self._partitions.owned.get(TopicPartition(topic, number))
-            if (
-                partition is not None
-                and partition.ledger.over(offset)
-                and not self._resets.suspected(partition, offset)
-            ):
+            if partition is not None and partition.ledger.over(offset):
                 self._consumer.finished(partition.tp, (offset,))
 
     async def _remind(
@@ -381,8 +318,3 @@ class BrokerAckFlow:
 
 def _name(source: Source) -> str:
     return f"{source.topic} {source.broker}"
-
-
-def _copied(arrival: Arrival) -> bool:
-    """Whether it is the broker's own copy of a message."""
-    return arrival.place.partition >= COPIES

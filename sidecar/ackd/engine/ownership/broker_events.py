@@ -25,7 +25,6 @@ from ackd.ports import (
     Arrived,
     Assigned,
     Condition,
-    Drew,
     EndReached,
     Fetched,
     LogEvent,
@@ -87,10 +86,9 @@ class BrokerEvents:
                 continue
             self._state.clear(CONDITION)
             for event in events:
-                flow = self.broker_side_acks
-                if flow is not None and isinstance(event, Arrived | Assigned | Drew):
-                    await flow.on(event)
-                elif not isinstance(event, Arrived | Drew):
+                if self.broker_side_acks is not None and isinstance(event, Arrived | Assigned):
+                    await self.broker_side_acks.on(event)
+                elif not isinstance(event, Arrived):
                     await self._on(event)
             self._state.signals.deliver()
 

@@ -74,7 +74,7 @@ class PartitionParts:
     unordered: bool
 
 
-# tidy: long-class lines=370 attributes=17 -- nine collaborators, and what is under way
+# tidy: long-class lines=357 attributes=17 -- nine collaborators, and what is under way
 class Ownership:
     """Takes partitions, reads them again, lets them go. The store's term is the right to grant.
 
@@ -110,12 +110,7 @@ class Ownership:
         self._put_by: dict[TopicPartition, bool] = {}
         consumer, own = state.consumer, retry_topic.name
         self._start = StartPositions(
-            state.scope,
-            state.configured,
-            consumer,
-            context.store,
-            own=own,
-            positions=state.broker_positions,
+            state.scope, state.configured, consumer, context.store, own=own
         )
         self.leader_epochs = LeaderEpochs(consumer, context.store)
         self._resets = ExternalResets(state, context, records, own)

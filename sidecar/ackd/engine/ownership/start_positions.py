@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import TopicPartition
-from ackd.ports import BrokerPositions, Consumer, Store, TopicInfo
+from ackd.ports import Consumer, Store, TopicInfo
 
 
 class StartPositions:
     """Resolves latest, earliest or a timestamp for all partitions when the group is created.
 
     A partition or topic that appears later starts at its beginning, because its messages are new to
-    the group. `own`, the group's retry topic, always starts there. `positions`: of a broker that
-    hands messages out by itself.
+    the group. `own`, the group's retry topic, always starts there.
     """
 
     def __init__(
@@ -27,12 +24,7 @@ class StartPositions:
         store: Store,
         *,
         own: str,
-        positions: BrokerPositions | None = None,
     ) -> None:
-        self._decided_there = positions is not None
-        # With "latest" such a broker decides by itself.
-        asks = positions is not None and positions.on and settings.start != "latest"
-        self._positions = positions if asks else None
         self._own = own
         self._key = f"start:{name}"
         self._settings = settings
@@ -54,49 +46,27 @@ class StartPositions:
         if stored is None:
             resolved = msgspec.json.encode(await self._resolve())
             stored = await self._store.put_new(self._key, resolved) or resolved
-        known = msgspec.json.decode(stored, type=dict[str, int])
-        await self._let_begin(known)
-        return known
-
-    async def _let_begin(self, known: Mapping[str, int]) -> None:
-        """Where the broker hands messages out by itself: let it begin there, too, with each queue
-        that the group never got anything of.
-        """
-        if self._positions is not None:
-            fields = await self._fields()
-            wanted = {
-                tp: known[field]
-                for tp, field in fields.items()
-                if field in known and await self._positions.group_offset(tp) < 0
-            }
-            await self._positions.move(wanted)
+        return msgspec.json.decode(stored, type=dict[str, int])
 
     async def _resolve(self) -> dict[str, int]:
         """Resolve every partition's start. A group that has commits is not new."""
-        fields = await self._fields()
-        if self._positions is not None:
-            got = {tp: await self._positions.group_offset(tp) for tp in fields}
-            if any(offset >= 0 for offset in got.values()):
-                return {fields[tp]: offset for tp, offset in got.items() if offset >= 0}
-        committed = await self._consumer.committed(list(fields))
-        if any(each.offset >= 0 for each in committed.values()):
-            return {}
-        return {field: await self._position(tp) for tp, field in fields.items()}
-
-    async def _fields(self) -> dict[TopicPartition, str]:
-        return {
+        fields = {
             TopicPartition(info.topic, number): _field(info.topic_id, number)
             for info in await self._consumer.topics()
             if info.topic != self._own
             for number in range(info.partitions)
         }
+        committed = await self._consumer.committed(list(fields))
+        if any(each.offset >= 0 for each in committed.values()):
+            return {}
+        return {field: await self._position(tp) for tp, field in fields.items()}
 
     async def _position(self, tp: TopicPartition) -> int:
         settings = self._settings
         if settings.start == "timestamp" and settings.start_timestamp_ms is not None:
             return await self._consumer.offset_at(tp, settings.start_timestamp_ms)
         first, end = await self._consumer.log_range(tp)
-        return end if settings.start == "latest" and not self._decided_there else first
+        return end if settings.start == "latest" else first
 
 
 def _field(topic_id: bytes, partition: int) -> str:

@@ -27,20 +27,9 @@ from ackd.engine.ownership.broker_acks import (
     WAIT_MS,
     BrokerAckFlow,
 )
-from ackd.engine.ownership.records import Records
 from ackd.engine.partition.partition import Partition, Policy
 from ackd.errors import StoreError
-from ackd.ports import (
-    Arrival,
-    Arrived,
-    Assigned,
-    AssignedPlace,
-    Condition,
-    Record,
-    Revoked,
-    Source,
-    StoredAt,
-)
+from ackd.ports import Arrival, Arrived, Assigned, AssignedPlace, Condition, Record, Revoked, Source
 from ackd.store.places import MemoryPlaces
 from tests.unit.engine.world import ME, TOPIC, TOPIC_ID, World, record
 
@@ -99,9 +88,6 @@ class Choice:
     def confirmed(self) -> bool:
         return self.sure
 
-    async def jump_ms(self) -> int:
-        return 0
-
 
 class Flow:
     """The flow of one subscription."""
@@ -109,7 +95,6 @@ class Flow:
     def __init__(self, world: World) -> None:
         self.world, self.acks, self.choice = world, Acks(), Choice()
         self.assigned: list[TopicPartition] = []
-        self.dropped: list[Partition] = []
         self.gone: list[tuple[TopicPartition, ...]] = []
         self.flow = BrokerAckFlow(
             world.state,
@@ -118,10 +103,7 @@ class Flow:
             world.partitions,
             world.topics,
             cast("Membership", self.choice),
-            Records(world.context, world.partitions, cast("Membership", self.choice)),
             self._assign,
-            self.dropped.append,
-            self.assigned.append,
             self._revoked,
         )
 
@@ -137,16 +119,10 @@ class Flow:
 
     async def owns(self, number: int = 0) -> Partition:
         await self.world.topics.read()
-        self.world.partitions.assigned[TopicPartition(TOPIC, number)] = None
         return await self.world.owns(number, policy=UNORDERED)
 
     async def arrives(
-        self,
-        *offsets: int,
-        number: int = 0,
-        again: int = 0,
-        name: bytes = b"m",
-        stored_ms: int = 0,
+        self, *offsets: int, number: int = 0, again: int = 0, name: bytes = b"m", stored_ms: int = 0
     ) -> None:
         """These messages come; `again`: as copies of the broker, under so much higher offsets."""
         arrivals = [
@@ -291,7 +267,7 @@ async def test_a_finished_message_that_comes_again_is_acked_and_not_delivered(
     assert flow.acks.acked == [(TP, (offset,))]
     flow.flow.over(partition)
     assert len(flow.acks.acked) == 1
-    await flow.arrives(offset, again=50)
+    await flow.arrives(offset)
     assert flow.acks.acked[1:] == [(TP, (offset,))]
     assert flow.world.count("ackd_acked_again_total", subscription="work") == 1
 
@@ -327,7 +303,7 @@ async def test_i1_a_message_at_a_used_offset_is_delivered_and_not_taken_for_the_
     got = {each.record.offset for each in await flow.world.leases(new, 5)}
     assert got == set(range(5, 10))
     # The old ones are what they were: finished, and acked at the broker if they come again.
-    await flow.arrives(*range(10), stored_ms=1_000, again=50)
+    await flow.arrives(*range(10), stored_ms=1_000)
     assert flow.acks.acked == [(TP, tuple(range(10)))]
     assert old.ledger.ready == 0
     # What follows goes to the new partition at once.
@@ -450,36 +426,3 @@ async def test_a_gap_ends_when_the_broker_would_have_sent_it_long_ago(
     assert partition.ledger.watermark == 0
     await asyncio.sleep(180)
     assert partition.ledger.watermark == (5 if steady else 0)
-
-
-# --- what another sidecar draws ---------------------------------------------------------------
-
-
-async def test_i1_what_comes_to_a_question_of_before_another_was_chosen_gets_no_place(
-    flow: Flow,
-) -> None:
-    """Its successor may have passed over the offset before the message comes to it as a copy."""
-    await flow.owns()
-    del flow.world.partitions.assigned[TP]
-    await flow.arrives(3)
-    assert (flow.acks.given_back, flow.acks.places) == ([b"m3"], {})
-    known = await flow.world.store.places.assign(
-        "work", TOPIC_ID, KEEP_MS, [StoredAt(b"m3", AssignedPlace(COPIES, 53), 0)]
-    )
-    assert known.places == [AssignedPlace(COPIES, 53)]
-
-
-async def test_i1_after_an_outage_of_the_store_it_asks_whose_the_messages_are(
-    flow: Flow, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    partition = await flow.owns()
-    for taken in (False, True):
-        async with asyncio.TaskGroup() as group:
-            with flow.failing(monkeypatch):
-                group.create_task(flow.arrives(0))
-                await asyncio.sleep(1)
-                if taken:
-                    partition.handle.term -= 1
-            await asyncio.sleep(SHARE_MS / 1000)
-    assert partition.ledger.ready == 1
-    assert flow.acks.given_back == [b"m0"]
