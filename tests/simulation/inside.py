@@ -44,16 +44,8 @@ class Inside(NamedTuple):
             yield
 
 
-def _ten_seconds(_: int) -> int:
-    return 10_000
-
-
 def _always(_: object) -> object:
     return lambda *_: True
-
-
-def _never(_: object) -> object:
-    return lambda *_: False
 
 
 def _deaf_to_the_unknown(failed: Callable[..., None]) -> object:
@@ -105,8 +97,6 @@ def _bound_of_all(_: object) -> object:
 
 
 TABLE: Final[dict[str, Inside]] = {
-    "replays are given up": Inside("ackd.engine.base.replay_log", "UNOPENED_WAIT_MS", _ten_seconds),
-    "late acks overtake claims": Inside("ackd.core.record.copies", "perhaps_claimed", _never),
     "any signature is good": Inside(
         "ackd.engine.base.copy_keys", "proof", lambda _: lambda *_: Proof.SIGNED
     ),

@@ -154,6 +154,6 @@ MUTANTS = (
         "R19",
         Parts(memory=FreesOnlyTheClaimed),
         replace(PROMOTED_KEYS, settings=(*PROMOTED_KEYS.settings, ("commit_ms", 10_000))),
-        404,
+        123,
     ),
 )

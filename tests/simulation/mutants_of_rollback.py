@@ -15,12 +15,11 @@ from ackd.core.record.operations import (
     Settle,
 )
 from ackd.core.record.protocol import CallStatus, Open, OpResult, RecordCall, RecordReply, Snapshot
-from ackd.core.record.settles import OF_VERB
 from ackd.core.record.state import PartitionRecord
-from ackd.core.record.transitions import Outcome, State, Verb
+from ackd.core.record.transitions import Outcome, Verb
 from tests.simulation.mutant import Mutant
 from tests.simulation.parts import Parts
-from tests.simulation.plan import FAILOVER, PROMOTED, PROMOTED_KEYS, Story
+from tests.simulation.plan import FAILOVER, Story
 from tests.simulation.seams import DONE, WrongAsker, WrongStore, nothing
 
 
@@ -82,19 +81,6 @@ class RestoresNoOrigin(RepairsNothing):
         return op.verb is Verb.RESTORE
 
 
-class OriginsArePassed(WrongStore):
-    """A settle of what a commit knows to be over does not wait for an origin record that is to
-    come.
-    """
-
-    def decided(self, record: PartitionRecord, op: Op, result: OpResult) -> OpResult:
-        """Lost at once. An ack is kept whatever comes."""
-        del record
-        asked = op.verb in OF_VERB and op.verb is not Verb.ACK
-        waits = result.outcome is Outcome.UNREPAIRED and result.state is State.FINISHED
-        return result._replace(outcome=Outcome.LOST) if asked and waits else result
-
-
 class DoubtsNothing(WrongStore):
     """What a repair has finished without knowing how counts as acked."""
 
@@ -133,9 +119,6 @@ MUTANTS = (
         Parts(store=RestoresNoOrigin),
         FAILOVER,
     ),
-    Mutant("replays are given up", "R10", story=PROMOTED_KEYS, first=1087),
-    Mutant("settles overtake origin records", "I7", Parts(memory=OriginsArePassed), PROMOTED, 1043),
     Mutant("what is repaired was acked", "I7", Parts(memory=DoubtsNothing), FAILOVER),
-    Mutant("late acks overtake claims", "R10", story=PROMOTED, first=2325),
     Mutant("no answer to a claim is one", "R2", Parts(store=UnansweredIsUnknown), FAILOVER),
 )
