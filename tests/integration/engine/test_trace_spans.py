@@ -296,15 +296,18 @@ async def test_a_live_change_is_in_the_trace_of_its_caller(shop: Shop) -> None:
 
 
 async def test_a_broker_that_is_away_is_an_outage(shop: Shop) -> None:
-    """The local queue's trouble, told by it as when its disk is full."""
+    """The local queue tells of trouble as when its disk is full, each time that it looks there."""
     worker = await shop.start()
     broker = worker.runtime._brokers["b"]
     assert isinstance(broker, LocalBroker)
-    broker._broke(BrokerError("no space left"))
-    await until(lambda: bool(broker.conditions()), "the trouble")
     outages = worker.runtime._outages
     assert outages is not None
-    await until(lambda: bool(outages._away), "it to be noticed")
+
+    def noticed() -> bool:
+        broker._broke(BrokerError("no space left"))
+        return bool(outages._away)
+
+    await until(noticed, "it to be noticed")
     broker._broke(None)
     await until(lambda: not outages._away, "its end to be noticed")
     outage = one_of(await ended(worker), "outage")

@@ -55,7 +55,7 @@ async def until_drawn(shop: Shop, *counts: int) -> None:
         found = [drawn(each) for each in shop.workers]
         return sorted(map(len, found)) == sorted(counts) and sum(counts) == len(set().union(*found))
 
-    await wait_until_async(so, f"brokers to be shared as {counts}", timeout_s=60)
+    await wait_until_async(so, f"brokers to be shared as {counts}", timeout_s=120)
 
 
 async def until_published(worker: Worker, *brokers: str, first: int = 0) -> int:
