@@ -5,14 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import uuid
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from ackd.errors import BrokerError
 from ackd_adapters.rocketmq.protocol.definition_pb2 import (
     Encoding,
     Message,
@@ -20,6 +18,7 @@ from ackd_adapters.rocketmq.protocol.definition_pb2 import (
     Resource,
     SystemProperties,
 )
+from ackd_adapters.rocketmq.zipped import unzipped
 
 _ANY_ZIP: Final = 47
 """zlib's number for "gzip or zlib, look at its head"."""
@@ -96,14 +95,7 @@ def taken(message: Message, bytes_max: int) -> Taken:
 def _unpack(body: bytes, encoding: Encoding, bytes_max: int) -> bytes:
     if encoding != Encoding.GZIP:
         return body
-    unpacker = zlib.decompressobj(_ANY_ZIP)
-    try:
-        made = unpacker.decompress(body, bytes_max)
-    except zlib.error as error:
-        raise BrokerError(f"a body can't be unpacked: {error}", code="MESSAGE_CORRUPTED") from None
-    if unpacker.unconsumed_tail or not unpacker.eof:
-        raise BrokerError("a body is too large or cut off", code="MESSAGE_BODY_TOO_LARGE")
-    return made
+    return unzipped(body, bytes_max, _ANY_ZIP)
 
 
 @dataclass(frozen=True, slots=True)

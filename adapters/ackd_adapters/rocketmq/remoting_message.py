@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from ackd.errors import BrokerError
 from ackd_adapters.rocketmq.message import Taken
+from ackd_adapters.rocketmq.zipped import unzipped
 
 _V1: Final = 0xDAA320A7
 _V2: Final = 0xDAA320AB
@@ -115,11 +115,4 @@ def _unpacked(body: bytes, flags: int, bytes_max: int) -> bytes:
         return body
     if flags & _COMPRESSION not in _ZLIB:
         raise BrokerError("a body is packed by LZ4 or Zstandard", code="UNSUPPORTED")
-    unpacker = zlib.decompressobj()
-    try:
-        made = unpacker.decompress(body, bytes_max)
-    except zlib.error as error:
-        raise BrokerError(f"a body can't be unpacked: {error}", code="MESSAGE_CORRUPTED") from None
-    if unpacker.unconsumed_tail or not unpacker.eof:
-        raise BrokerError("a body is too large or cut off", code="MESSAGE_BODY_TOO_LARGE")
-    return made
+    return unzipped(body, bytes_max)
