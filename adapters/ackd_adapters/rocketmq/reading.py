@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ackd.core.ids import TopicPartition
+from ackd.core.sources import number_of
 from ackd.errors import BrokerError
 from ackd.ports import (
     Committed,
@@ -24,19 +25,25 @@ from ackd.ports import (
     Fetched,
     OutOfRange,
     Record,
+    SourceRegistry,
     TopicInfo,
 )
 from ackd_adapters.rocketmq import envelope
 from ackd_adapters.rocketmq.consumer import topic_id
+from ackd_adapters.rocketmq.holds import monotonic_ms
 from ackd_adapters.rocketmq.remoting_admin import LogQueue, Pulled, RemotingAdmin
 from ackd_adapters.rocketmq.remoting_message import LogMessage
+from ackd_adapters.rocketmq.rpc import UNREACHABLE
+from ackd_adapters.rocketmq.source import GONE_MS, OwnNumbers
 
 BATCHES_MAX: Final = 2
 """Pulled and not yet taken, of one partition; each has at most 32 messages (I8)."""
 POLL_MS: Final = 5_000
 AGAIN_S: Final = 0.3
 UNKNOWN_PLACE: Final = (1 << 14) - 1
-"""Stands for the queue of a message whose place the broker does not tell; no queue has it."""
+"""Stands for the queue of a message whose place the broker does not tell, if it lies in partition 0
+of its dead letters; that of others is as far below. Queues get numbers from 0 on.
+"""
 ORIGIN: Final = "ackd-rocketmq-origin"
 DEAD: Final = "%DLQ%"
 RETRY: Final = "%RETRY%"
@@ -45,13 +52,17 @@ _CONDITION: Final = "rocketmq/read"
 
 
 class RocketMQReader:
-    """Implements `ackd.ports.Consumer` for who does not join."""
+    """Implements `ackd.ports.Consumer` for who does not join. Partitions have the numbers that the
+    store gives to the queues of a topic's brokers; some numbers between them are of no queue.
+    """
 
     def __init__(self, admin: RemotingAdmin, spec: ConsumerSpec, namespace: str) -> None:
         self._admin = admin
         self._spec = spec
         self._namespace = namespace
-        self._queues: dict[str, list[LogQueue]] = {}
+        self._numbers: SourceRegistry = spec.sources or OwnNumbers(monotonic_ms)
+        self._queues: dict[TopicPartition, LogQueue] = {}
+        self._away: dict[TopicPartition, str] = {}
         self._readings: dict[TopicPartition, _Reading] = {}
         self._reported: deque[ConsumerEvent] = deque()
         self._ready = asyncio.Event()
@@ -60,11 +71,20 @@ class RocketMQReader:
         self._closed = False
 
     async def start(self) -> None:
-        """Find the topics; one that does not exist is left out. Raises BrokerError."""
+        """Find the topics; one that does not exist is left out. Raises BrokerError, StoreError."""
         for topic in self._spec.topics:
-            self._queues[topic] = await self._admin.queues(topic)
-            if len({each.broker for each in self._queues[topic]}) > 1:
-                raise BrokerError(f"{topic!r} lies on several brokers, which is not supported")
+            by_broker: dict[str, dict[int, LogQueue]] = {}
+            for each in await self._admin.queues(topic):
+                by_broker.setdefault(each.broker, {})[each.number] = each
+            found = [(name, 1 + max(queues)) for name, queues in by_broker.items()]
+            for known in await self._numbers(topic_id(self._namespace, topic), found):
+                there = by_broker.get(known.broker)
+                for number in range(known.queues):
+                    tp = TopicPartition(topic, number_of(known.blocks, number))
+                    if there is None and known.silent_ms < GONE_MS:
+                        self._away[tp] = known.broker
+                    elif there is not None and number in there:
+                        self._queues[tp] = there[number]
 
     async def also(self, topic: str) -> None:
         """Raises BrokerError: only a group has a retry topic."""
@@ -86,9 +106,8 @@ class RocketMQReader:
     def fetch_from(self, partition: TopicPartition, offset: int) -> int:
         self.stop_fetch(partition)
         self._sessions += 1
-        queues = self._queues.get(partition.topic, [])
-        if partition.partition < len(queues):
-            queue = queues[partition.partition]
+        queue = self._queues.get(partition)
+        if queue is not None:
             reading = _Reading(self, partition, self._sessions, queue)
             self._readings[partition] = reading
             reading.start(offset)
@@ -109,11 +128,14 @@ class RocketMQReader:
             self._ready.set()
 
     async def topics(self) -> list[TopicInfo]:
-        return [
-            TopicInfo(topic, topic_id(self._namespace, topic), len(queues))
-            for topic, queues in self._queues.items()
-            if queues
-        ]
+        """As many partitions as the highest number needs."""
+        found = []
+        for topic in self._spec.topics:
+            known = [tp.partition for tp in (*self._queues, *self._away) if tp.topic == topic]
+            if known:
+                identity = topic_id(self._namespace, topic)
+                found.append(TopicInfo(topic, identity, 1 + max(known)))
+        return found
 
     async def committed(
         self, partitions: Sequence[TopicPartition]
@@ -126,7 +148,11 @@ class RocketMQReader:
         raise BrokerError("who only reads can't commit")
 
     async def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """Of a `%RETRY%` topic what the group's own consumers have confirmed counts as gone."""
+        """Of a `%RETRY%` topic what the group's own consumers have confirmed counts as gone. A
+        number of no queue has nothing. Raises BrokerError.
+        """
+        if partition not in self._queues and partition not in self._away:
+            return 0, 0
         queue = self._queue(partition)
         first, end = await self._admin.range(queue)
         if partition.topic.startswith(RETRY):
@@ -137,10 +163,15 @@ class RocketMQReader:
         return await self._admin.offset_at(self._queue(partition), timestamp_ms)
 
     def _queue(self, partition: TopicPartition) -> LogQueue:
-        queues = self._queues.get(partition.topic, [])
-        if partition.partition >= len(queues):
+        if partition in self._away:
+            raise BrokerError(
+                f"the route of topic {partition.topic} does not name broker "
+                f"{self._away[partition]}, which has a part of it: it is away, or was removed",
+                code=UNREACHABLE,
+            )
+        if partition not in self._queues:
             raise BrokerError(f"there is no {partition.topic}/{partition.partition}")
-        return queues[partition.partition]
+        return self._queues[partition]
 
     async def close(self) -> None:
         self._closed = True
@@ -226,7 +257,9 @@ class _Reading:
             if not pulled.first <= offset <= pulled.end:
                 self._tell(OutOfRange(self._partition, self._session, pulled.first, pulled.end))
                 return
-            records = [_record(each) for each in pulled.messages if each.message.offset >= offset]
+            place = self._partition.partition
+            found = [each for each in pulled.messages if each.message.offset >= offset]
+            records = [_record(each, place) for each in found]
             if records:
                 self._tell(Fetched(self._partition, self._session, records))
                 offset = records[-1].offset + 1
@@ -241,15 +274,15 @@ class _Reading:
         self._of.woken()
 
 
-def _record(stored: LogMessage) -> Record:
-    """The message as the engine's record; one of a topic of the broker's own says where it came
-    from.
+def _record(stored: LogMessage, partition: int) -> Record:
+    """The message in this partition as the engine's record; one of a topic of the broker's own says
+    where it came from.
     """
     made = envelope.record(stored.message)
     headers = tuple(each for each in made.headers if each[0] != ORIGIN)
     origin = origin_topic(stored)
     if origin:
-        text = json.dumps({"topic": origin, "attempts": stored.attempts})
+        text = json.dumps({"topic": origin, "attempts": stored.attempts, "partition": partition})
         headers = (*headers, (ORIGIN, text.encode()))
     return Record(made.offset, made.key, made.value, headers, made.timestamp_ms)
 
@@ -278,6 +311,5 @@ def dead_origin(record: Record, namespace: str) -> DeadOrigin | None:
         return None
     found = json.loads(text)
     topic = str(found["topic"]).removeprefix(f"{namespace}%" if namespace else "")
-    return DeadOrigin(
-        topic, topic_id(namespace, topic), UNKNOWN_PLACE, record.offset, found["attempts"]
-    )
+    place = UNKNOWN_PLACE - found["partition"]
+    return DeadOrigin(topic, topic_id(namespace, topic), place, record.offset, found["attempts"])

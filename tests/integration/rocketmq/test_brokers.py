@@ -4,17 +4,23 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from ackd.api.dead_letters import Kind, To
 from ackd.api.messages import SettleVerb
 from ackd.core.sources import BLOCK
-from ackd.errors import AckdError
+from ackd.errors import AckdError, BrokerError
+from ackd_adapters.rocketmq.remoting_admin import RemotingAdmin
+from tests.integration.rocketmq.letters import done, letters, peek
 from tests.integration.rocketmq.shop import HOLD_MS, NAME, Shop, Worker
 from tests.support.redis import RedisServer
 from tests.support.require import require
 from tests.support.rocketmq import RocketMQ, RocketMQOptions, missing
+from tests.support.rocketmq.bare import Bare, bare, held
+from tests.support.rocketmq.remote import admin, queues_of, send
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -72,22 +78,37 @@ async def until_published(worker: Worker, *brokers: str, first: int = 0) -> int:
     return count
 
 
-async def take_all(shop: Shop, wanted: set[bytes], within_s: float = 90) -> Counter[int]:
-    """Ack all of these; from which block of partitions how many came."""
-    got: Counter[bytes] = Counter()
-    blocks: Counter[int] = Counter()
+@dataclass
+class Came:
+    """What came and was acked: how often each value, and how many from each block of partitions."""
 
-    async def all_came() -> bool:
+    values: Counter[bytes] = field(default_factory=Counter)
+    blocks: Counter[int] = field(default_factory=Counter)
+
+    async def turn(self, shop: Shop, most: int = 100) -> None:
+        """Each sidecar receives once, and acks."""
         for worker in shop.workers:
-            found = await worker.receive(100, wait_ms=200)
-            got.update(each.record.value or b"" for each in found)
-            blocks.update(each.partition // BLOCK for each in found)
+            found = await worker.receive(most, wait_ms=200)
+            self.values.update(each.record.value or b"" for each in found)
+            self.blocks.update(each.partition // BLOCK for each in found)
             assert set(await worker.settle(SettleVerb.ACK, *found)) <= {"acked"}
-        return got.keys() >= wanted
 
-    await wait_until_async(all_came, "all messages", timeout_s=within_s, ignoring=(AckdError,))
-    assert got == Counter(wanted), "each comes once"
-    return blocks
+    async def until(self, shop: Shop, wanted: set[bytes], within_s: float = 120) -> None:
+        """All of these have come."""
+
+        async def all_came() -> bool:
+            await self.turn(shop)
+            return self.values.keys() >= wanted
+
+        await wait_until_async(all_came, "all messages", timeout_s=within_s, ignoring=(AckdError,))
+
+
+async def take_all(shop: Shop, wanted: set[bytes]) -> Counter[int]:
+    """Ack all of these, each of which comes once; from which block of partitions how many came."""
+    came = Came()
+    await came.until(shop, wanted)
+    assert came.values == Counter(wanted), "each comes once"
+    return came.blocks
 
 
 def values(first: int, count: int) -> set[bytes]:
@@ -147,56 +168,96 @@ async def test_i1_i2_a_broker_is_added_and_removed_while_it_works(
         return True
 
     await wait_until_async(published, "all is stored", timeout_s=60)
-    blocks: Counter[int] = Counter()
-    got: set[bytes] = set()
-
-    async def came() -> bool:
-        for worker in shop.workers:
-            found = await worker.receive(100, wait_ms=200)
-            got.update(each.record.value or b"" for each in found)
-            blocks.update(each.partition // BLOCK for each in found)
-            assert set(await worker.settle(SettleVerb.ACK, *found)) <= {"acked"}
-        return got >= values(count, COUNT)
-
-    await wait_until_async(came, "all messages", timeout_s=60)
-    assert set(blocks) == {0, 1}
-    assert not got & values(0, count), "nothing acked comes again"
+    came = Came()
+    await came.until(shop, values(count, COUNT))
+    assert set(came.blocks) == {0, 1}
+    assert not came.values.keys() & values(0, count), "nothing acked comes again"
 
 
 async def test_i1_i2_one_broker_is_killed_and_the_other_goes_on(shop: Shop, pair: RocketMQ) -> None:
-    """Nothing of the living one waits for the dead one; then all of the dead one comes."""
+    """Nothing of the living one waits for the dead one; then all of the dead one comes. A list of
+    dead letters says that a part of them is away.
+    """
+    await asyncio.to_thread(pair.admin.topic, f"ackd-dead-{shop.topic}", 1)
     one, _ = await shop.start("one"), await shop.start("two")
     await until_drawn(shop, 1, 1)
     count = await until_published(one, "broker-a", "broker-b")
     node = pair.nodes[1]
+    assert await letters(one, 0) == []
     first = await one.receive(20, wait_ms=5_000)
     assert await one.settle(SettleVerb.ACK, *first) == ["acked"] * len(first)
     acked = {each.record.value or b"" for each in first}
     node.process.kill()
-    living = 0
+    living = Came()
 
     async def goes_on() -> bool:
-        nonlocal living
-        for worker in shop.workers:
-            found = await worker.receive(10, wait_ms=200)
-            assert await worker.settle(SettleVerb.ACK, *found) == ["acked"] * len(found)
-            acked.update(each.record.value or b"" for each in found)
-            living += sum(each.partition // BLOCK == 0 for each in found)
-        return living > 0 or len(acked) == count
+        await living.turn(shop, most=10)
+        return living.blocks[0] > 0 or len(acked | living.values.keys()) == count
 
     await wait_until_async(goes_on, "messages of the living broker", timeout_s=60)
+    acked |= living.values.keys()
+    with pytest.raises(BrokerError, match=node.at.name):
+        await letters(one, 0)
     await asyncio.to_thread(pair.restart, node.process)
-    seen: Counter[bytes] = Counter()
-
-    async def rest() -> bool:
-        for worker in shop.workers:
-            found = await worker.receive(100, wait_ms=200)
-            seen.update(each.record.value or b"" for each in found)
-            assert set(await worker.settle(SettleVerb.ACK, *found)) <= {"acked"}
-        return acked | seen.keys() >= values(0, count)
-
-    await wait_until_async(rest, "all messages", timeout_s=120)
+    assert await letters(one, 0) == []
+    came = Came()
+    await came.until(shop, values(0, count) - acked)
     for worker in shop.workers:
-        seen.update(each.record.value or b"" for each in await worker.receive(100, wait_ms=HOLD_MS))
-    assert not acked & seen.keys(), "an acked message came again"
-    assert set(seen.values()) <= {1}
+        late = await worker.receive(100, wait_ms=HOLD_MS)
+        came.values.update(each.record.value or b"" for each in late)
+    assert not acked & came.values.keys(), "an acked message came again"
+    assert set(came.values.values()) <= {1}
+
+
+async def test_i1_dead_letters_of_every_broker_are_listed_redriven_and_purged(
+    shop: Shop, pair: RocketMQ
+) -> None:
+    """The broker that is met first has the numbers from 0 on, whatever its name: what was purged
+    there hides no letter of a broker that gives up its first one later.
+    """
+    async with bare(pair, retries=1) as it, admin(pair.ports.names) as remote:
+        shop.topic, group = it.topic, f"g{it.topic}"
+        dead = f"%DLQ%{group}"
+        await give_up(it, remote, dead, "broker-b", b"b0")
+        one = await shop.start("one", group=group, dead_letter_topic=dead)
+        (old,) = await letters(one, 1)
+        assert old.id == "0-0"
+        await done(one, Kind.PURGE, old.id)
+        await shop.workers.pop().runtime.stop()
+        await give_up(it, remote, dead, "broker-a", b"a0", b"a1")
+        await give_up(it, remote, dead, "broker-b", b"b1", b"b2")
+    two = await shop.start("two", group=group, dead_letter_topic=dead)
+    found = await letters(two, 4)
+    assert len({each.message for each in found}) == 4, "each is the letter of another message"
+    views = {await peek(two, each): each.id for each in found}
+    assert {views[b"a0"], views[b"a1"]} == {"16-0", "16-1"}
+    assert {views[b"b1"], views[b"b2"]} == {"0-1", "0-2"}
+    await done(two, Kind.REDRIVE, views[b"a0"], views[b"b1"], to=To.GROUP)
+    await done(two, Kind.REDRIVE, views[b"b2"], to=To.ORIGIN)
+    back = await two.collect(3)
+    assert {each.record.value for each in back} == {b"a0", b"b1", b"b2"}
+    assert await two.settle(SettleVerb.ACK, *back) == ["acked"] * 3
+    (left,) = await letters(two, 1)
+    assert left.id == views[b"a1"]
+    await done(two, Kind.PURGE, left.id)
+    assert await letters(two, 0) == []
+
+
+async def give_up(it: Bare, remote: RemotingAdmin, dead: str, broker: str, *values: bytes) -> None:
+    """Messages on this broker that a consumer gives up there at once."""
+    queue = next(each for each in await queues_of(remote, it.topic) if each.broker == broker)
+    it.queue = next(each for each in await it.client.route(it.topic) if each.broker.name == broker)
+
+    async def lie() -> int:
+        known = [each for each in await remote.queues(dead) if each.broker == broker]
+        return (await remote.range(known[0]))[1] if known else 0
+
+    wanted = await lie() + len(values)
+    await send(remote, queue, values)
+    for each in await it.take_some(len(values), 60_000):
+        await it.client.give_up(it.topic, held(each), 1, 1)
+
+    async def moved() -> bool:
+        return await lie() == wanted
+
+    await wait_until_async(moved, f"{broker} gives them up", timeout_s=60)

@@ -2,13 +2,14 @@
 
 import pytest
 
-from ackd.api.dead_letters import DeadRequest, DeadView, DryRun, Kind, OperationView, Progress, To
+from ackd.api.dead_letters import DeadRequest, DryRun, Kind, To
 from ackd.api.messages import SettleVerb
 from ackd.errors import BadParameterError, ConfigError, NotSupportedError, UnknownDeadLetterError
 from ackd.ports import ConsumerSpec
 from ackd_adapters.rocketmq import RocketMQBroker, RocketMQOptions
 from ackd_adapters.rocketmq.remoting_admin import LogQueue, RemotingAdmin
 from ackd_adapters.rocketmq.remoting_message import LogMessage
+from tests.integration.rocketmq.letters import done, letters, peek
 from tests.integration.rocketmq.shop import NAME, Shop, Worker
 from tests.support.rocketmq import RocketMQ
 from tests.support.rocketmq.bare import Bare, bare, held
@@ -19,35 +20,6 @@ pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
 SEND_BACK = 36
 CONFIRM = 15
-
-
-async def letters(worker: Worker, count: int) -> list[DeadView]:
-    """So many dead letters, as `ackd dead list` shows them."""
-    found: list[DeadView] = []
-
-    async def listed() -> bool:
-        found[:] = (await worker.runtime.dead.page(NAME, None, 100)).messages
-        return len(found) == count
-
-    await wait_until_async(listed, f"{count} dead letters", timeout_s=60)
-    return found
-
-
-async def done(worker: Worker, kind: Kind, *ids: str, to: To = To.ORIGIN) -> OperationView:
-    """Carry out an operation on these."""
-    request = DeadRequest(kind, ids=ids, to=to, confirm=NAME)
-    begun = await worker.runtime.dead.begin(NAME, request)
-    assert isinstance(begun, OperationView)
-    found: list[OperationView] = [begun]
-
-    async def over() -> bool:
-        found[0] = await worker.runtime.dead.operation(begun.id)
-        return found[0].state != Progress.RUNNING.value
-
-    await wait_until_async(over, f"the operation: {begun}", timeout_s=60)
-    assert found[0].state == Progress.DONE.value, found
-    assert found[0].moved == len(ids), found
-    return found[0]
 
 
 async def test_dead_letters_of_ackd_are_listed_redriven_and_purged(shop: Shop) -> None:
@@ -90,11 +62,6 @@ async def _all_ways(one: Worker, other: Bare, topic: str) -> None:
     assert await letters(one, 0) == []
     with pytest.raises(UnknownDeadLetterError):
         await one.runtime.dead.peek(NAME, left.id)
-
-
-async def peek(worker: Worker, view: DeadView) -> bytes | None:
-    """The body of one."""
-    return (await worker.runtime.dead.peek(NAME, view.id)).record.value
 
 
 async def test_with_one_setting_the_brokers_dead_letters_count(shop: Shop) -> None:

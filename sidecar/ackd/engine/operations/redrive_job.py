@@ -207,11 +207,12 @@ class RedriveJob:
         return [letter for letter, state in pairs if state is not State.FINISHED]
 
     def _go_on(self) -> None:
-        """After the batch: move to the next offset, or to the next partition."""
+        """After the batch: move to the next offset, or to the next partition that has any."""
         document = self._document
         document.pending = []
         document.offset = document.next_offset
-        if document.offset >= document.ends[document.partition]:
+        ends = document.ends
+        while document.partition < len(ends) and document.offset >= ends[document.partition]:
             document.partition += 1
             document.offset = 0
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from ackd.api.dead_letters import DeadFilter, DeadLetter, DeadView
 from ackd.core.dead_letter_key import dead_key
@@ -237,7 +238,7 @@ class DeadLetterLog:
 
 @asynccontextmanager
 async def open_dead_log(state: SubscriptionState, context: Context) -> AsyncIterator[DeadLetterLog]:
-    """Open the dead-letter topic of a subscription's group. Raises BrokerError."""
+    """Open the dead-letter topic of a subscription's group. Raises BrokerError, StoreError."""
     topic = dead_name(state.broker, state.name, state.settings)
     async with open_log(state, context, topic, "dead") as log:
         if state.settings.dead_letter_topic and isinstance(state.broker, DeadLetterOrigins):
@@ -250,14 +251,15 @@ async def open_log(
     state: SubscriptionState, context: Context, topic: str, what: str
 ) -> AsyncIterator[DeadLetterLog]:
     """Open one of ackd's own topics: dead letters, or retry copies, which have the same form.
-    `what` becomes part of the client's name. Raises BrokerError.
+    `what` becomes part of the client's name. Raises BrokerError, StoreError.
     """
     if not state.cluster:
         raise BrokerError("the broker is not connected yet")
     client_id = f"{context.identity}-{what}"
     group = state.settings.group or state.name
+    numbers = partial(context.store.places.sources, state.name)
     consumer = state.broker.consumer(
-        ConsumerSpec(group, (topic,), client_id=client_id, joins=False)
+        ConsumerSpec(group, (topic,), client_id=client_id, joins=False, sources=numbers)
     )
     try:
         await consumer.start()
