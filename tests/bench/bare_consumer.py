@@ -1,14 +1,16 @@
 """A process that receives and acks messages with a broker's bare client, for comparison.
 
 `python -m tests.bench.bare_consumer BROKER ADDRESS TOPIC GROUP COUNT`: BROKER `pulsar` (the
-published client, a Shared subscription, each message acked by itself) or `rocketmq` (gRPC calls
-with nothing around them: four receivers of 32 messages, one ack for all messages of an answer).
+published client, a Shared subscription, each message acked by itself), `logged` (the same with a
+logger of Python's, as its documentation offers it) or `rocketmq` (gRPC calls with nothing around
+them: four receivers of 32 messages, one ack for all messages of an answer).
 Prints one JSON object: messages, seconds and CPU us of this process between the first message and
 the last ack.
 """
 
 import asyncio
 import json
+import logging
 import os
 import resource
 import sys
@@ -54,9 +56,9 @@ def _cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def pulsar(address: str, topic: str, group: str, count: int) -> Done:
+def pulsar(address: str, topic: str, group: str, count: int, logger: object = bare.SILENT) -> Done:
     """Receive and acknowledge one after the other; the client fetches ahead and groups acks."""
-    with bare.client(address) as made:
+    with bare.client(address, logger) as made:
         consumer = bare.join(made, f"persistent://public/default/{topic}", group)
         consumer.acknowledge(consumer.receive(round(PATIENCE_S * 1000)))
         watch = Watch()
@@ -113,6 +115,8 @@ def main(broker: str, address: str, topic: str, group: str, count: str) -> None:
     """See the module."""
     if broker == "pulsar":
         done = pulsar(address, topic, group, int(count))
+    elif broker == "logged":
+        done = pulsar(address, topic, group, int(count), logging.getLogger("bare"))
     else:
         done = asyncio.run(rocketmq(address, topic, group, int(count)))
     sys.stdout.write(json.dumps(asdict(done)))

@@ -6,7 +6,8 @@ Both read the same topic of one broker, in turn, in groups of their own: ackd ov
 embedded store (16 connections, 32 messages a call), the bare client in a process of its own. CPU
 is that of what a message costs beside the broker: sidecar and store, or the bare client. RocketMQ
 has two such clients: gRPC calls with nothing around them (`bare`), and its own Python client
-(`official`).
+(`official`). So has Pulsar: its client (`bare`), and the same with a logger of Python's (`logged`),
+with which the library writes several lines of debugging for each message.
 """
 
 import argparse
@@ -56,9 +57,9 @@ def sidecar_run(sidecar: Sidecar, batch: int, count: int) -> Figures:
     }
 
 
-def bare_run(broker: BrokerPart, address: str, topic: str, group: str, count: int) -> Figures:
+def bare_run(kind: str, address: str, topic: str, group: str, count: int) -> Figures:
     """The same by the bare client."""
-    return figures_of("tests.bench.bare_consumer", broker.name, address, topic, group, count)
+    return figures_of("tests.bench.bare_consumer", kind, address, topic, group, count)
 
 
 def official_run(address: str, topic: str, group: str, count: int) -> Figures:
@@ -170,8 +171,13 @@ def compared(
             for batch, count in BATCHES.items():
                 own = sidecar_run(sidecar, batch, round(count * scale))
                 # The bare client has no batches to ask for; it is measured at the same moment.
-                plain = bare_run(part, address, topic, f"{topic}-bare", round(count * scale))
+                plain = bare_run(part.name, address, topic, f"{topic}-bare", round(count * scale))
                 row = own | {f"bare_{name}": each for name, each in plain.items()}
+                if part.name == "pulsar":
+                    its = bare_run(
+                        "logged", address, topic, f"{topic}-logged", round(count * scale)
+                    )
+                    row |= {f"logged_{name}": each for name, each in its.items()}
                 if part.name == "rocketmq":
                     its = official_run(address, topic, f"{topic}-official", round(count * scale))
                     row |= {f"official_{name}": each for name, each in its.items()}
@@ -187,8 +193,9 @@ def summary(batch: int, found: list[Figures]) -> Figures:
     row["rate_ratio"] = round(row["messages_per_s"] / row["bare_messages_per_s"], 2)
     own_us = row["sidecar_us"] + row["store_us"]
     row["cpu_ratio"] = round(own_us / max(row["bare_client_us"], 0.1), 2)
-    if "official_client_us" in row:
-        row["official_cpu_ratio"] = round(own_us / max(row["official_client_us"], 0.1), 2)
+    for name in ("official", "logged"):
+        if f"{name}_client_us" in row:
+            row[f"{name}_cpu_ratio"] = round(own_us / max(row[f"{name}_client_us"], 0.1), 2)
     return {"batch": batch, **row}
 
 

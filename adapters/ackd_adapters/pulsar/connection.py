@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import ssl
 import threading
 import time
@@ -23,11 +22,11 @@ import pulsar
 from ackd.errors import BrokerError, ConfigError
 from ackd.hidden import HIDDEN
 from ackd_adapters.pulsar.config import PulsarOptions
+from ackd_adapters.pulsar.library_log import client_logger
 from ackd_adapters.pulsar.names import Names
 from ackd_adapters.pulsar.rest import Admin, Rest
 from ackd_adapters.pulsar.wire import ClusterAccess
 
-CLIENT_LOG: Final = logging.getLogger("ackd.pulsar.client")
 RENEW_S: Final = 30.0
 """A token that expires within this time is replaced."""
 
@@ -96,12 +95,13 @@ def _client(options: PulsarOptions) -> Any:
     if authentication is not None:
         more["authentication"] = authentication
     try:
-        return pulsar.Client(
-            options.service_url,
-            operation_timeout_seconds=max(options.request_timeout_ms // 1000, 1),
-            logger=CLIENT_LOG,
-            **more,
-        )
+        with client_logger() as logger:
+            return pulsar.Client(
+                options.service_url,
+                operation_timeout_seconds=max(options.request_timeout_ms // 1000, 1),
+                logger=logger,
+                **more,
+            )
     except (pulsar.PulsarException, ValueError, RuntimeError) as error:
         raise ConfigError(f"Pulsar's client refuses its options: {error}") from error
 

@@ -4,7 +4,7 @@
 asks for redelivery), says `done`, and waits to be killed.
 """
 
-import logging
+import os
 import subprocess
 import sys
 import time
@@ -16,8 +16,8 @@ import pulsar
 
 from tests.support.paths import REPO
 
-LOG = logging.getLogger("tests.pulsar")
-LOG.setLevel(logging.CRITICAL)
+SILENT = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
+"""A logger of Python's would cost each message several lines of debugging that nobody wants."""
 NACK_DELAY_MS = 4_000
 QUIET_MS = 1_500
 SURE_MS = 60_000
@@ -25,9 +25,9 @@ PATIENCE_S = 40
 
 
 @contextmanager
-def client(url: str) -> Iterator[Any]:
+def client(url: str, logger: object = SILENT) -> Iterator[Any]:
     """A client, closed in time: one that is left ends the process with a message."""
-    made = pulsar.Client(url, logger=LOG)
+    made = pulsar.Client(url, logger=logger)
     try:
         yield made
     finally:
@@ -103,7 +103,7 @@ def killed_after(url: str, topic: str, subscription: str, count: int, do: str) -
 def main(url: str, topic: str, subscription: str, count: str, do: str) -> None:
     """See the module."""
     consumer = join(
-        pulsar.Client(url, logger=LOG),
+        pulsar.Client(url, logger=SILENT),
         topic,
         subscription,
         negative_ack_redelivery_delay_ms=NACK_DELAY_MS,
