@@ -51,6 +51,9 @@ _REFUSED: Final = frozenset(
     MESSAGE_PROPERTIES_TOO_LARGE UNAUTHORIZED FORBIDDEN BAD_REQUEST UNSUPPORTED""".split()  # noqa: SIM905
 )
 _FIFO: Final = {MessageType.FIFO}
+_WRONG_TYPE: Final = "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"
+_TYPE_UNKNOWN: Final = "the expected type is UNSPECIFIED"
+"""A proxy says so of every message while it can't ask the topic's brokers, as in a failover."""
 _PRESSURE: Final = frozenset({"TOO_MANY_REQUESTS", "RESOURCE_EXHAUSTED"})
 
 RETRY_PREFIX: Final = "ackd-retry-"
@@ -186,7 +189,9 @@ class RocketMQBroker:
     def _not_stored(self, error: BrokerError) -> NotStored:
         code = code_of(error)
         kind = Failure.UNKNOWN
-        if code in _REFUSED:
+        if code == _WRONG_TYPE and _TYPE_UNKNOWN in error.detail:
+            kind = Failure.NOT_STORED
+        elif code in _REFUSED:
             kind = Failure.REFUSED
         elif code in _PRESSURE:
             kind = Failure.PRESSURE

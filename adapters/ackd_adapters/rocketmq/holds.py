@@ -253,9 +253,9 @@ class Holds:
                 LOG.debug("the broker did not renew the hiding of a message: %s", error.detail)
         finally:
             each.busy = False
-        if hold.back:
+        if hold.back and hold_ms == BACK_MS:
             each.gone = True
-        if hold.done:
+        if hold.done or hold.back:
             self._do(hold)
         else:
             self._drop(hold)

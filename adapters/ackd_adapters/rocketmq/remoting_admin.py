@@ -102,14 +102,16 @@ class RemotingAdmin:
 
     # --- name servers
 
-    async def names(self, code: int, fields: Mapping[str, str]) -> RemotingAnswer:
+    async def names(
+        self, code: int, fields: Mapping[str, str], body: bytes = b""
+    ) -> RemotingAnswer:
         """Ask a name server; when one can't be reached, the next."""
         if not self.on:
             raise BrokerError(OFF, code="NAME_SERVERS_NOT_SET")
         known = name_servers(self._options)
         for left in reversed(range(len(known))):
             try:
-                return await self._remoting.call(known[self._now % len(known)], code, fields)
+                return await self._remoting.call(known[self._now % len(known)], code, fields, body)
             except BrokerError:
                 self._now += 1
                 if not left:

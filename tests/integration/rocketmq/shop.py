@@ -50,10 +50,11 @@ class Shop:
         group: str = "",
         within_s: float = 60,
         keys: tuple[str, Path] | None = None,
+        endpoints: str = "",
         **more: object,
     ) -> "Worker":
         """A sidecar, ready; AssertionError with what readiness says if it is not. `keys`: access
-        key, and file of the secret one.
+        key, and file of the secret one. `endpoints`: of what stands before the proxy.
         """
         subscription = SubscriptionSettings(
             broker="b",
@@ -62,7 +63,7 @@ class Shop:
             **more,  # type: ignore[arg-type]
         )
         options = RocketMQOptions(
-            endpoints=self.rocketmq.endpoints,
+            endpoints=endpoints or self.rocketmq.endpoints,
             name_servers=f"127.0.0.1:{self.rocketmq.ports.names}",
             invisible_duration_ms=HOLD_MS,
             poll_ms=1_000,

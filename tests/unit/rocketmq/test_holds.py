@@ -199,6 +199,7 @@ async def test_after_a_takeover_a_late_answer_is_given_back_once() -> None:
         assert len(broker.of("change")) == 1
         gate.set()
         await until(lambda: not len(holds), "it is forgotten")
+        assert broker.of("change")[1:] == [("change", "handle-1", 1_000)]
         assert holds.kept(TOPIC) == []
         # It comes again, to this sidecar as it happens: nothing of before sticks to it.
         holds.taken([taken("again")], monotonic_ms())
