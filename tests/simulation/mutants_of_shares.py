@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from ackd.engine.cluster.members import LostAnswers, read_note, write_note
 from ackd.engine.peers.frames import (
     Frame,
     PeerAnswer,
@@ -11,11 +16,13 @@ from ackd.engine.peers.frames import (
     PeerTaken,
     write_frame,
 )
+from ackd.ports import Members
 from tests.simulation.mutant import Mutant
 from tests.simulation.parts import Parts
 from tests.simulation.peers import SimLink, SimPeers, Wires
 from tests.simulation.process import Process
 from tests.simulation.shares import CUT, KILLED, LATE, PLAIN
+from tests.simulation.store_client import SimStore
 
 
 class GivesNothingBack(SimPeers):
@@ -25,6 +32,34 @@ class GivesNothingBack(SimPeers):
         """All but that."""
         del link
         return None if isinstance(frame, PeerLost) else frame
+
+
+class TellsOfNoLoss(SimStore):
+    """Heartbeats say nothing of lost answers; links are all that there is."""
+
+    async def heartbeat(
+        self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
+    ) -> Members:
+        """Without them."""
+        said = write_note(replace(read_note(note), lost=[]))
+        return await super().heartbeat(subscription, name, boot, owned, said)
+
+
+class TellsOfMoreLoss(SimStore):
+    """Heartbeats call lost what applications have."""
+
+    async def heartbeat(
+        self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
+    ) -> Members:
+        """All requests up to the last one that was lost."""
+        said = read_note(note)
+        lost = [
+            LostAnswers(each.owner, each.asker, list(range(max(each.numbers) + 1)))
+            for each in said.lost
+        ]
+        return await super().heartbeat(
+            subscription, name, boot, owned, write_note(replace(said, lost=lost))
+        )
 
 
 class SaysTaken(SimPeers):
@@ -104,9 +139,27 @@ class HearsNoRequest(SimPeers):
 
 
 MUTANTS = (
-    Mutant("a lost answer is not given back", "R21", Parts(peers=GivesNothingBack), CUT, 4),
-    Mutant("what nobody took is told as taken", "R21", Parts(peers=SaysTaken), CUT, 4),
-    Mutant("requests of a closed link are not named", "R21", Parts(peers=NamesNoRequest), CUT),
+    Mutant(
+        "a lost answer is not given back",
+        "R21",
+        Parts(peers=GivesNothingBack, store=TellsOfNoLoss),
+        CUT,
+        4,
+    ),
+    Mutant(
+        "what nobody took is told as taken",
+        "R21",
+        Parts(peers=SaysTaken, store=TellsOfNoLoss),
+        CUT,
+        4,
+    ),
+    Mutant(
+        "requests of a closed link are not named",
+        "R21",
+        Parts(peers=NamesNoRequest, store=TellsOfNoLoss),
+        CUT,
+    ),
+    Mutant("heartbeats call lost what was taken", "I4", Parts(store=TellsOfMoreLoss), CUT),
     Mutant("an answer is never too late", "R21", Parts(peers=NeverTooLate), LATE, 4),
     Mutant("what a cancel missed is forgotten", "R21", Parts(peers=ForgetsTheCancelled), CUT, 2),
     Mutant("an owner hears no request", "I5", Parts(peers=HearsNoRequest), CUT, 2),

@@ -90,8 +90,7 @@ class SimLink:
     @property
     def instance(self) -> str:
         """The other sidecar's process."""
-        process = self.other.mine.process
-        return f"{process.name}.{process.boot}"
+        return self.other.mine.instance
 
     def send(self, frame: bytes) -> None:
         """On its way, unless this end is closed."""
@@ -229,6 +228,11 @@ class SimPeers:
         self._links: dict[tuple[str, bool], SimLink] = {}
         self._connecting: set[str] = set()
         process.on_kill.append(self._died)
+
+    @property
+    def instance(self) -> str:
+        """This process."""
+        return f"{self.process.name}.{self.process.boot}"
 
     def says(self, link: SimLink, frame: Frame) -> Frame | None:
         """What is sent instead, where a mistake is planted; None: nothing."""

@@ -67,6 +67,10 @@ class PeerUser(Protocol):
 class PeerNetwork(Protocol):
     """How a sidecar reaches the others."""
 
+    @property
+    def instance(self) -> str:
+        """Names this process, as `PeerLink.instance` at the other side."""
+
     async def start(self, user: PeerUser, key: Callable[[], bytes]) -> str:
         """Listen; returns the address for the others. `key()`: the secret that the sidecars of one
         store share, as it is now.

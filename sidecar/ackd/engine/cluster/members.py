@@ -45,6 +45,16 @@ last heartbeat arrived late).
 RecordsBySidecar = dict[str, list[str]]
 
 
+class LostAnswers(msgspec.Struct, array_like=True, frozen=True):
+    """Requests of the process `asker` at the process `owner` whose answers no application has got
+    or will get (R21).
+    """
+
+    owner: str
+    asker: str
+    numbers: list[int]
+
+
 class MemberNote(msgspec.Struct, omit_defaults=True):
     """What a sidecar writes about itself. `settings`: hashes of its shared settings (`drift`).
 
@@ -53,7 +63,8 @@ class MemberNote(msgspec.Struct, omit_defaults=True):
     yet; `leaving`: it gives everything away and takes nothing any more, so others may take these at
     once. `leased`: messages that it has under lease. `halted`: it has let go of everything
     for this operation. `peer`: where others reach it; `ready`: messages that it could grant now.
-    `signs`: it signs the copies that it makes.
+    `signs`: it signs the copies that it makes. `lost`: what owners must hear of a link that broke
+    lately, should there be no other one.
     """
 
     version: str = ""
@@ -67,6 +78,7 @@ class MemberNote(msgspec.Struct, omit_defaults=True):
     peer: str = ""
     ready: int = 0
     signs: bool = False
+    lost: list[LostAnswers] = []
 
 
 def write_note(note: MemberNote) -> str:

@@ -21,6 +21,7 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.members import (
     UNCONFIRMED_MS,
+    LostAnswers,
     MemberNote,
     RecordsBySidecar,
     ReportedReady,
@@ -91,7 +92,7 @@ class InFlightShare:
         return self._reported
 
 
-# tidy: long-class methods=23 attributes=13 -- most of them answer one question in one line
+# tidy: long-class methods=24 attributes=13 -- most of them answer one question in one line
 class Membership:
     """One subscription's view of its sidecars.
 
@@ -230,6 +231,12 @@ class Membership:
         """Name these given-away records in the note until a sidecar owns them (R5)."""
         self.note = replace(self.note, handed=[*self.note.handed, *texts][-HANDED_MAX:])
         self._state.signals.beat()
+
+    def lost_answers(self, lost: list[LostAnswers]) -> None:
+        """Tell owners of answers that were lost (R21), with the next heartbeats."""
+        if lost != self.note.lost:
+            self.note = replace(self.note, lost=lost)
+            self._state.signals.beat()
 
     # --- read by other parts
 

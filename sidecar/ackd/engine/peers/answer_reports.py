@@ -1,13 +1,14 @@
 """Reports to other sidecars of what became of their answers: taken, or lost (R21).
 
 The owner gives the leases of a lost answer back, and forgets the tokens of one that was taken. What
-may not have arrived, because the link closed, is reported again on the next one.
+may not have arrived, because the link closed, is reported again on the next one. Lost ones are told
+in heartbeats, too, as there may be no link for long.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ackd.engine.peers.frames import NUMBERS_MAX, PeerLost, PeerTaken, write_frame
@@ -23,12 +24,19 @@ next heartbeat: at once if there are more than this.
 """
 ARRIVED_MS = 30_000
 """A frame has arrived if its link was still open this long after it was sent."""
+WORD_MS = 5_000
+"""Heartbeats tell of lost answers for so long after their link closed: the owner lives, so it has
+read some of these by then.
+"""
+WORD_MAX = 256
+"""Of so many for each sidecar at most, the last ones: all sidecars read what heartbeats say."""
 
 
 class _Unheard(NamedTuple):
     """What a sidecar must still hear of its answers. `instance`: which process of it."""
 
     instance: str
+    closed_ms: int
     lost: list[int]
     taken: list[int]
 
@@ -80,12 +88,22 @@ class AnswerReports:
         """The sidecars that must still hear of answers."""
         return self._unheard
 
+    def lost_lately(self) -> Iterator[tuple[str, list[int]]]:
+        """Yield the processes whose link has closed lately, with the lost answers that they must
+        hear of.
+        """
+        since_ms = self._clock.monotonic_ms() - WORD_MS
+        for unheard in self._unheard.values():
+            if unheard.lost and unheard.closed_ms > since_ms:
+                yield unheard.instance, unheard.lost[-WORD_MAX:]
+
     def closed(self, link: PeerLink, unanswered: list[int]) -> bool:
         """Keep what may not have arrived, and the requests without an answer: what comes to these
         is lost. Returns whether there is anything to tell.
         """
         self._untold.pop(link, None)
-        since_ms = self._clock.monotonic_ms() - ARRIVED_MS
+        now_ms = self._clock.monotonic_ms()
+        since_ms = now_ms - ARRIVED_MS
         reported = self._reported.pop(link, OrderedDict())
         lately = [
             (number, taken) for number, (at_ms, taken) in reported.items() if at_ms >= since_ms
@@ -97,7 +115,7 @@ class AnswerReports:
         before = self._unheard.pop(link.name, None)
         if before is not None and before.instance == link.instance:
             lost, taken = [*before.lost, *lost], [*before.taken, *taken]
-        kept = _Unheard(link.instance, lost[-REPORTED_MAX:], taken[-REPORTED_MAX:])
+        kept = _Unheard(link.instance, now_ms, lost[-REPORTED_MAX:], taken[-REPORTED_MAX:])
         self._unheard[link.name] = kept
         while len(self._unheard) > UNHEARD_MAX:
             del self._unheard[next(iter(self._unheard))]

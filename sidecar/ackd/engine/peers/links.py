@@ -125,6 +125,11 @@ class PeerLinks:
         """Whether there is a network."""
         return self._network is not None
 
+    @property
+    def instance(self) -> str:
+        """How other sidecars name this process; empty without a network."""
+        return "" if self._network is None else self._network.instance
+
     async def start(self, key: Callable[[], bytes]) -> None:
         """Listen. If that fails, this sidecar can still connect to others, but not they to it.
         `key`: as in `PeerNetwork.start`. Raises ConfigError.

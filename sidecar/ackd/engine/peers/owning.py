@@ -205,10 +205,15 @@ class PeerOffers:
         self._send(link, number, 0, [])
 
     def lost(self, link: PeerLink, numbers: list[int]) -> None:
-        """Give back the leases of these requests: no application has got, or will get, them."""
+        self.lost_by(link.instance, numbers)
+
+    def lost_by(self, instance: str, numbers: list[int]) -> None:
+        """Give back the leases of these requests of a process: no application has got, or will get,
+        them.
+        """
         now_ms = self._context.clock.monotonic_ms()
         for number in numbers:
-            key = AnswerKey(link.instance, number)
+            key = AnswerKey(instance, number)
             waiting, sent = self._offers.get(key), self._sent.take(key)
             if waiting is not None:
                 self._leave(waiting)

@@ -283,6 +283,12 @@ class PeerReceives:
             return
         self._move(link.name, ready.ready)
 
+    def lost_lately(self) -> Iterable[tuple[str, list[int]]]:
+        """Return the owners' processes whose link has closed lately, with the requests whose
+        answers are lost.
+        """
+        return self._reports.lost_lately()
+
     def expired(self, count: int) -> None:
         """Count expired leases that this sidecar's application got from another sidecar."""
         self._receives.failed(count)

@@ -10,7 +10,7 @@ from ackd.api.messages import Delivery
 from ackd.core.lease_token import Token
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
-from ackd.engine.cluster.members import read_note
+from ackd.engine.cluster.members import LostAnswers, read_note
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.waiters import Waiter
@@ -71,6 +71,7 @@ class PeerSharing:
         owners: dict[str, int] = {}
         for member in self._membership.alive:
             note = read_note(member.note)
+            self._lost_by_others(note.lost)
             if note.peer:
                 addresses[member.name] = note.peer
                 if member.owned:
@@ -78,6 +79,14 @@ class PeerSharing:
         self.questions.seen(addresses)
         self._asking.seen(addresses, owners)
         self._links.close_idle()
+        me, lost = self._links.instance, self._asking.lost_lately()
+        self._membership.lost_answers([LostAnswers(owner, me, numbers) for owner, numbers in lost])
+
+    def _lost_by_others(self, lost: Iterable[LostAnswers]) -> None:
+        """Give back what another sidecar has lost, though there may be no link to it (R21)."""
+        for each in lost:
+            if each.owner == self._links.instance:
+                self._owning.lost_by(each.asker, each.numbers)
 
     def expired(self, counts: Mapping[str, int]) -> None:
         """Tell other sidecars how many leases of their applications have expired here."""

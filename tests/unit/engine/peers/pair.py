@@ -43,6 +43,7 @@ class TestNetwork:
     __test__ = False
 
     def __init__(self) -> None:
+        self.instance = "this-process"
         self.fails = ""
         self.deaf = ""
         self.tried: list[tuple[str, str]] = []

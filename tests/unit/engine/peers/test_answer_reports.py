@@ -3,7 +3,7 @@
 import pytest
 
 from ackd.engine.peers import answer_reports
-from ackd.engine.peers.answer_reports import ARRIVED_MS, AnswerReports
+from ackd.engine.peers.answer_reports import ARRIVED_MS, WORD_MAX, WORD_MS, AnswerReports
 from ackd.engine.peers.frames import NUMBERS_MAX, PeerLost, PeerTaken
 from tests.unit.engine.clock import TestClock
 from tests.unit.engine.peers.pair import TestLink
@@ -70,6 +70,33 @@ def test_r21_a_closed_link_leaves_its_reports_to_the_next_one(
     reports.opened(again)
     assert again.heard() == [PeerTaken("work", 3), PeerLost("work", [2, 4])]
     assert list(reports.unheard()) == []
+
+
+def test_r21_what_is_lost_is_told_without_a_link_for_a_while(
+    reports: AnswerReports, clock: TestClock
+) -> None:
+    link = TestLink()
+    reports.taken(link, [1])
+    assert reports.closed(link, [2, 3])
+    assert list(reports.lost_lately()) == [(link.instance, [2, 3])]
+    clock.pass_ms(WORD_MS)
+    assert list(reports.lost_lately()) == []
+    again = TestLink()
+    reports.opened(again)  # it is still said over the next link
+    assert PeerLost("work", [2, 3]) in again.heard()
+
+
+def test_r21_over_a_new_link_only_that_tells(reports: AnswerReports) -> None:
+    link = TestLink()
+    reports.closed(link, [2])
+    reports.opened(TestLink())
+    assert list(reports.lost_lately()) == []
+
+
+def test_i8_what_is_told_without_a_link_is_bounded(reports: AnswerReports) -> None:
+    link = TestLink()
+    reports.closed(link, list(range(WORD_MAX + 1)))
+    assert list(reports.lost_lately()) == [(link.instance, list(range(1, WORD_MAX + 1)))]
 
 
 def test_another_process_hears_nothing_of_the_one_before(reports: AnswerReports) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ackd.api.messages import Delivery, ReceiveRequest, SettleVerb, Status
-from ackd.engine.cluster.members import MemberNote, write_note
+from ackd.engine.cluster.members import LostAnswers, MemberNote, write_note
 from ackd.engine.delivery.waiters import Waiter
 from ackd.engine.partition.partition import Partition
 from ackd.engine.peers.frames import (
@@ -25,6 +25,7 @@ from ackd.engine.peers.links import PeerLinks
 from ackd.engine.peers.sharing import PeerSharing
 from ackd.errors import DrainingError
 from ackd.ports import Member, Members
+from tests.support.wait import wait_until_async
 from tests.unit.engine.peers.pair import TestLink
 from tests.unit.engine.world import NAME, World
 
@@ -80,6 +81,13 @@ class Bench:
         """A heartbeat has read of pod-2."""
         note = write_note(MemberNote(peer=peer, ready=ready))
         member = Member("pod-2", 1, 0, "run-1", tuple(owned), note)
+        self.world.membership.view.update(Members(0, (member,), superseded=False))
+        self.sharing.others_seen()
+
+    def hears(self, lost: LostAnswers) -> None:
+        """A heartbeat has read of pod-2 that it has lost this."""
+        note = write_note(MemberNote(peer="there", lost=[lost]))
+        member = Member("pod-2", 1, 0, "run-1", ("x",), note)
         self.world.membership.view.update(Members(0, (member,), superseded=False))
         self.sharing.others_seen()
 
@@ -176,6 +184,38 @@ async def test_a_caller_that_goes_is_not_waited_for(bench: Bench) -> None:
     assert [type(frame) for frame in bench.heard()] == [PeerAsk, PeerCancel]
     bench.says(PeerAnswer(NAME, 1, 0, 0, [message()]))
     assert bench.heard() == [PeerLost(NAME, [1])]
+
+
+async def test_r21_without_a_link_heartbeats_tell_what_was_lost(bench: Bench) -> None:
+    bench.enter()
+    beat = bench.world.listens("beat")
+    bench.links.closed(bench.link)
+    bench.seen()
+    lost = [LostAnswers(bench.link.instance, "", [1])]
+    assert (bench.world.membership.note.lost, beat) == (lost, ["beat"])
+    bench.links.opened(TestLink())
+    bench.seen()
+    assert bench.world.membership.note.lost == []
+
+
+async def test_r21_heartbeats_tell_an_owner_what_others_have_lost(bench: Bench) -> None:
+    """That of a process of before is none of this one's."""
+    partition = await bench.owns(0)
+    bench.says(PeerAsk(NAME, 5, 1, 1_000, 30_000, 1_000, "", []))
+
+    async def leased() -> bool:
+        return partition.ledger.leased == 1
+
+    async def back() -> bool:
+        return partition.ledger.leased == 0
+
+    await wait_until_async(leased, "a grant")
+    bench.links.closed(bench.link)
+    bench.hears(LostAnswers("before", bench.link.instance, [5]))
+    await asyncio.sleep(TURN_S)
+    assert await leased()
+    bench.hears(LostAnswers("", bench.link.instance, [5]))
+    await wait_until_async(back, "it to go back")
 
 
 async def test_a_receive_in_place_of_another_ends_that(bench: Bench) -> None:
