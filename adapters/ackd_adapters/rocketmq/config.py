@@ -61,8 +61,9 @@ class RocketMQOptions:
         max=600 * SECOND_MS,
     )
     poll_ms: int = setting(
-        10 * SECOND_MS,
-        "How long one poll waits at the broker for messages.",
+        2 * SECOND_MS,
+        "How long one poll waits at the broker for messages. A sidecar that stops waits for its "
+        "polls, and what they draw after it gave its partitions away comes later by seconds.",
         min=1 * SECOND_MS,
         max=20 * SECOND_MS,
     )

@@ -38,6 +38,7 @@ from ackd_adapters.rocketmq.config import RocketMQOptions
 from ackd_adapters.rocketmq.holds import Holds, monotonic_ms
 from ackd_adapters.rocketmq.making import make_group
 from ackd_adapters.rocketmq.message import Taken
+from ackd_adapters.rocketmq.polls import Polls
 from ackd_adapters.rocketmq.protocol.definition_pb2 import MessageQueue, MessageType
 from ackd_adapters.rocketmq.remoting_admin import RemotingAdmin
 from ackd_adapters.rocketmq.rpc import BATCH_MAX, Rpc
@@ -55,6 +56,8 @@ ROUTE_S: Final = 5.0
 PAUSE_S: Final = 0.2
 READY_S: Final = 10.0
 FLUSH_S: Final = 1.0
+LATE_MS: Final = 1_000
+"""A poll that finds nothing is answered so long after its time at the latest."""
 RETRIES_LEAST: Final = 100
 """A group whose retryMaxTimes is below may lose messages to the broker's `%DLQ%` by mere crashes.
 
@@ -88,6 +91,7 @@ class RocketMQConsumer:
         self._tasks: list[asyncio.Task[None]] = []
         self._filter = expression(spec.filter)
         self._closed = False
+        self._polls = Polls()
 
     # --- life
 
@@ -149,7 +153,7 @@ class RocketMQConsumer:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A task that ends by itself is a bug: the consumer has to be made again."""
-        if not task.cancelled():
+        if not (task.cancelled() or self._closed):
             error = task.exception()
             LOG.error(
                 "a task of the consumer ended on a bug, please report it",
@@ -233,10 +237,16 @@ class RocketMQConsumer:
             self._events.put_nowait(Assigned(found))
 
     async def close(self) -> None:
-        """What is held comes again after `invisible_duration_ms`."""
+        """Give back what is held; it comes again at once, to another sidecar. Waits for polls.
+
+        What a cancelled poll draws the proxy gives back by itself, and the broker loses some of it:
+        in the same millisecond its checkpoint has the name of the one that it replaces.
+        """
         self._closed = True
         self._events.put_nowait(Condition("rocketmq/closed", ""))  # Wakes whoever waits for events.
         if self._tasks:
+            await self._polls.ended((self._options.poll_ms + LATE_MS) / 1000)
+            self._holds.return_all()
             await self._holds.flush(FLUSH_S)
         tasks, self._tasks = self._tasks, []
         for task in tasks:
@@ -265,19 +275,22 @@ class RocketMQConsumer:
         while True:
             await source.drawable()
             queue = source.queue
+            if self._closed:
+                return
             if queue is None:
                 continue
             asked_ms = monotonic_ms()
             attempt = attempt or uuid.uuid4().hex
             try:
-                found = await self._client.receive(
-                    queue,
-                    most=BATCH_MAX,
-                    hold_ms=self._options.invisible_duration_ms,
-                    poll_ms=self._options.poll_ms,
-                    expression=self._filter,
-                    attempt_id=attempt,
-                )
+                with self._polls.one():
+                    found = await self._client.receive(
+                        queue,
+                        most=BATCH_MAX,
+                        hold_ms=self._options.invisible_duration_ms,
+                        poll_ms=self._options.poll_ms,
+                        expression=self._filter,
+                        attempt_id=attempt,
+                    )
             except BrokerError as error:
                 self._tell(source.failed(code_of(error), error.detail))
                 await asyncio.sleep(PAUSE_S)

@@ -159,6 +159,11 @@ class Holds:
             if (topic, place.partition) == partition:
                 self.unwanted(topic, hold.message)
 
+    def return_all(self) -> None:
+        """Let the broker deliver all that is not finished again soon."""
+        for hold in list(self._by_message.values()):
+            self.unwanted(hold.topic, hold.message)
+
     def finished(self, partition: TopicPartition, offsets: Sequence[int]) -> None:
         """Ack these offsets, repeating until the broker confirms."""
         for offset in offsets:

@@ -2,8 +2,10 @@
 broker: answers come late, or are lost (`tests/support/rocketmq/between.py`).
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -139,3 +141,25 @@ def _successor(one: Worker) -> str:
     thing = f"{source.topic} {source.broker}"
     names = (f"two-{number}" for number in count())
     return next(name for name in names if even([thing], ["one", name])[thing] == name)
+
+
+async def test_i1_a_sidecar_that_stops_cancels_no_poll(shop: Shop, there: Between) -> None:
+    """What a cancelled poll draws the proxy gives back by itself, and the broker loses some of it.
+    So it waits for its polls, and gives back what they brought.
+    """
+    await shop.open(4)
+    elsewhere = Shop(shop.stack, shop.folder / "elsewhere", shop.rocketmq, shop.store)
+    await elsewhere.open(1)
+    publisher = Worker(shop, (await elsewhere.start()).runtime)
+    one = await shop.start("one", endpoints=there.endpoints)
+    bodies = [b"%d" % number for number in range(40)]
+    consumer: Any = one.runtime._subscriptions[shop.subscription].state.consumer
+    await until(lambda: there.polls, "it polls")
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(one.runtime.stop())
+        await until(lambda: consumer._closed, "the consumer closes")
+        await publisher.stored(*bodies)
+    assert not there.polls
+    two = await shop.start("two", lease_ms=LEASE_MS)
+    found = await two.collect(len(bodies))
+    assert {each.record.value for each in found} == {*bodies}

@@ -20,7 +20,7 @@ Act = Callable[[bytes], Awaitable[bytes]]
 class Between(grpc.GenericRpcHandler):
     """`wrong`: what nobody may do with a handle. `delivered`: how often the broker handed a message
     over; `changes`: for how long each change was to hide one; `acks`: handles whose ack is answered
-    OK; `lost`: how many answers got lost.
+    OK; `lost`: how many answers got lost; `polls`: how many are under way, or were cancelled.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Between(grpc.GenericRpcHandler):
         self.delivered = 0
         self.changes: list[int] = []
         self.acks: list[str] = []
-        self.lost = 0
+        self.lost = self.polls = 0
         self._kept: dict[str, asyncio.Event] = {}
         self._to_lose: list[str] = []
         self._used: set[str] = set()
@@ -74,10 +74,12 @@ class Between(grpc.GenericRpcHandler):
 
         async def stream(request: bytes, context: Context) -> AsyncIterator[bytes]:
             ask: aio.UnaryStreamMultiCallable[bytes, bytes] = up.unary_stream(path)
+            self.polls += 1
             async for each in ask(request, **_passed_on(context)):
-                if name == RECEIVE.name:
-                    self.delivered += pb.ReceiveMessageResponse.FromString(each).HasField("message")
+                found = pb.ReceiveMessageResponse.FromString(each)
+                self.delivered += found.HasField("message")
                 yield each
+            self.polls -= 1
 
         async def talk(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
             tell: aio.StreamStreamMultiCallable[bytes, bytes] = up.stream_stream(path)

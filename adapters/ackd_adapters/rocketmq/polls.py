@@ -1,0 +1,37 @@
+"""Polls for messages that are under way, so that a consumer closes after them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Polls:
+    """Those of one consumer."""
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """One is under way in here."""
+        self._open += 1
+        self._none.clear()
+        try:
+            yield
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._none.set()
+
+    async def ended(self, within_s: float) -> bool:
+        """Wait until none is under way; False if that takes longer."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self._none.wait()
+        except TimeoutError:
+            return False
+        return True
