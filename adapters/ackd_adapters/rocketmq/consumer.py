@@ -237,11 +237,7 @@ class RocketMQConsumer:
             self._events.put_nowait(Assigned(found))
 
     async def close(self) -> None:
-        """Give back what is held; it comes again at once, to another sidecar. Waits for polls.
-
-        What a cancelled poll draws the proxy gives back by itself, and the broker loses some of it:
-        in the same millisecond its checkpoint has the name of the one that it replaces.
-        """
+        """Wait for the polls, and give back what is held: others get it soon."""
         self._closed = True
         self._events.put_nowait(Condition("rocketmq/closed", ""))  # Wakes whoever waits for events.
         if self._tasks:

@@ -1,4 +1,8 @@
-"""Polls for messages that are under way, so that a consumer closes after them."""
+"""Polls for messages that are under way, so that a consumer closes after them.
+
+What a cancelled poll draws the proxy gives back by itself, and the broker loses some of it: in the
+same millisecond its new checkpoint has the name of the one that it replaces.
+"""
 
 from __future__ import annotations
 
