@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ackd_torture.parts import Sidecar
-from tests.chaos.world import Http
+from tests.chaos.world import Http, decided
 from tests.support.starved import Starved
 
 PUBLISH_S = 0.01
@@ -87,17 +87,9 @@ def _acked(clients: Sequence[Http], message: Mapping[str, Any]) -> list[str]:
 
     One that was asked for before without an answer, or with a 503, may have counted then.
     """
-    body = {"items": [{"lease": message["lease"], "do": "ack"}]}
-    end = time.monotonic() + ACKED_S
-    for tries, client in enumerate(itertools.cycle(clients)):
-        status, answer = client.post("/v1/settle", body)
-        if status == 200:
-            found = [str(result["status"]) for result in answer["results"]]
-            return ["acked" if tries and each == "already_acked" else each for each in found]
-        assert status in {0, 503}, (status, answer)
-        assert time.monotonic() < end, "nobody takes an ack"
-        time.sleep(PUBLISH_S)
-    raise AssertionError("there is nobody to ask")
+    items = [{"lease": message["lease"], "do": "ack"}]
+    found, tries = decided(clients, items, ACKED_S)
+    return ["acked" if tries and each == "already_acked" else each for each in found]
 
 
 @contextlib.contextmanager

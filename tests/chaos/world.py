@@ -11,7 +11,7 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from ackd_torture.parts import Sidecar, SidecarPlan, Valkey, Value
 from ackd_torture.run import traced_in
 from tests.support.kafka import Kafka
 
+SETTLED_S = 20.0
 _numbers = itertools.count(1)
 
 
@@ -211,15 +212,9 @@ class Http:
         was slow for a moment, may say so.
         """
         found: list[str] = []
-        end = time.monotonic() + 20
         for at in range(0, len(leases), 1000):
             items = [{"lease": lease, "do": do, **more} for lease in leases[at : at + 1000]]
-            status, answer = self.post("/v1/settle", {"items": items})
-            while status == 503 and time.monotonic() < end:
-                time.sleep(0.1)
-                status, answer = self.post("/v1/settle", {"items": items})
-            assert status == 200, (status, answer)
-            found += [result["status"] for result in answer["results"]]
+            found += decided([self], items, SETTLED_S, again=(503,))[0]
         return found
 
     def receive_until(
@@ -248,6 +243,29 @@ class Http:
             if not found:
                 time.sleep(0.01)  # an answer without waiting must not make this a busy loop
         return found
+
+
+def decided(
+    clients: Sequence[Http],
+    items: Sequence[Mapping[str, object]],
+    within_s: float,
+    *,
+    again: Collection[int] = (0, 503),
+) -> tuple[list[str], int]:
+    """What a settle is told for each item, and how often it was asked before in vain.
+
+    It is asked at each client in turn while the status is one of `again`: 503, or 0, no answer.
+    After a 0 it may have counted already.
+    """
+    end = time.monotonic() + within_s
+    for tries, client in enumerate(itertools.cycle(clients)):
+        status, answer = client.post("/v1/settle", {"items": items})
+        if status == 200:
+            return [str(result["status"]) for result in answer["results"]], tries
+        assert status in again, (status, answer)
+        assert time.monotonic() < end, f"nobody decides it within {within_s} s: {answer}"
+        time.sleep(0.02)
+    raise AssertionError("there is nobody to ask")
 
 
 def long_job(client: Http, lease_ms: int, times: int) -> None:
