@@ -78,8 +78,10 @@ class Connection:
     def close(self) -> None:
         """End the client and everything made from it. Never raises."""
         with self._lock:
-            client, self._client, self._rest = self._client, None, None
-            self._access = None
+            client, rest = self._client, self._rest
+            self._client = self._rest = self._access = None
+        if rest is not None:
+            rest.close()
         if client is not None:
             with contextlib.suppress(pulsar.PulsarException, RuntimeError):
                 client.close()
