@@ -38,7 +38,7 @@ class _GapError(Exception):
     """Read once more from where the gap begins."""
 
 
-# tidy: long-class attributes=19 -- the state of one reader
+# tidy: long-class attributes=20 -- the state of one reader
 class Reading:
     """A running session. `stop` is final; `hold` and `go` pause it."""
 
@@ -63,6 +63,7 @@ class Reading:
         self._reported_end = -1
         self._delays = delays
         self._entries: dict[int, Position] = {}
+        self._ledger = (-1, 0, 0)
         self._in_vain = ""
         self._gone: OutOfRange | None = None
         self._gap = -1
@@ -199,17 +200,32 @@ class Reading:
         """The record and the next offset: after the entry, when this is its last message."""
         place = message.message_id()
         batch, count = batch_of(place)
-        at = Position(place.ledger_id(), place.entry_id(), max(batch, 0))
-        found = self._tables.numbering(self.partition, at.ledger, gives=True)
-        offset = found.offset(at)
-        if batch < 0 and self._delays.wanted:
-            self._entries[offset] = at
-        after = offset + 1 if at.batch + 1 < count else found.after_entry(at)
+        ledger, entry = place.ledger_id(), place.entry_id()
+        if ledger != self._ledger[0]:
+            self._ledger = self._numbered(ledger)
+        _, base, room = self._ledger
+        first = base + entry * room
+        if batch < 0:
+            offset, after = first, first + room
+            if self._delays.wanted:
+                self._entries[offset] = Position(ledger, entry, 0)
+        elif batch < room:
+            offset = first + batch
+            after = offset + 1 if batch + 1 < count else first + room
+        else:
+            at = Position(ledger, entry, batch)
+            found = self._tables.numbering(self.partition, ledger, gives=True)
+            offset = after = found.offset(at)  # raises an error that says what to do
         given = message.properties()
         value = None if message.has_null_value() else message.data()
         key = read_key(message.partition_key(), given)
         headers = read_headers(given)
         return Record(offset, key, value, headers, message.publish_timestamp()), after
+
+    def _numbered(self, ledger: int) -> tuple[int, int, int]:
+        """A ledger, the offset of its first entry, and its room for a batch: they never change."""
+        found = self._tables.numbering(self.partition, ledger, gives=True)
+        return ledger, found.offset(Position(ledger, 0, 0)), found.room(ledger)
 
     def _find_delays(self, records: list[Record], begun: int) -> dict[int, Delay]:
         """Find out when messages with client-set delays are due; waits for answers. If that fails,

@@ -47,6 +47,8 @@ _REDIRECT: Final = 0
 _FAILED: Final = 2
 _BATCH_MESSAGES: Final = 11
 _DELIVER_AT: Final = 19
+_TOLD: Final = tuple(encode({field: 0})[:-1] for field in (_BATCH_MESSAGES, _DELIVER_AT))
+"""How these fields begin. Most entries have neither, and need not be read then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +259,11 @@ def _metadata(rest: memoryview) -> tuple[int, int]:
     """(messages of the entry, when it is due). Raises BrokerError."""
     at = 6 if bytes(rest[:2]) == _MAGIC else 0
     size = int.from_bytes(rest[at : at + 4], "big")
+    data = bytes(rest[at + 4 : at + 4 + size])
+    if len(data) == size and not any(begin in data for begin in _TOLD):
+        return 1, 0
     try:
-        found = decode(bytes(rest[at + 4 : at + 4 + size]))
+        found = decode(data)
     except (ValueError, IndexError) as error:
         raise BrokerError(f"the metadata of an entry can't be read: {error}") from None
     return number(found, _BATCH_MESSAGES, 1), number(found, _DELIVER_AT)

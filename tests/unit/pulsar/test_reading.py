@@ -16,6 +16,7 @@ from ackd_adapters.pulsar.delays import Delays
 from ackd_adapters.pulsar.entries import EntryFollower
 from ackd_adapters.pulsar.logs import Logs
 from ackd_adapters.pulsar.numbering import Ledger, Log, Numbering
+from ackd_adapters.pulsar.protobuf import encode
 from ackd_adapters.pulsar.reading import Reading, _GapError
 from ackd_adapters.pulsar.tables import Tables
 from ackd_adapters.pulsar.wire import ClusterAccess
@@ -176,3 +177,65 @@ async def test_r7_the_end_is_told_once_nothing_is_left() -> None:
     assert [each for each in box.take() if isinstance(each, EndReached)] == [
         EndReached(PART, 1, 10)
     ]
+
+
+class RoomyLog(OneLog):
+    """With room for batches of 16."""
+
+    def numbering(
+        self, partition: TopicPartition, ledger: int | None = None, *, gives: bool = False
+    ) -> Numbering:
+        return Numbering.new(LOG, 16)
+
+
+class BatchReader(Reader):
+    """Gives messages of (entry, index, messages of the batch); -1: outside of batches."""
+
+    def __init__(self, *script: tuple[int, int, int]) -> None:
+        super().__init__()
+        self._places = list(script)
+
+    def read_next(self, timeout_ms: int) -> Message:
+        if not self._places:
+            raise pulsar.Timeout(pulsar.Result.Timeout)
+        entry, index, count = self._places.pop(0)
+        message = Message(entry)
+        place = pulsar.MessageId(-1, 7, entry, index)
+        if index >= 0:
+            place = Place(place, count)
+        message.message_id = lambda: place  # type: ignore[method-assign]
+        return message
+
+
+class Place:
+    """An id that names the number of its batch's messages, as those of the client do."""
+
+    def __init__(self, place: pulsar.MessageId, count: int) -> None:
+        self._place = place
+        self._count = count
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._place, name)
+
+    def serialize(self) -> bytes:
+        return encode({6: self._count})
+
+
+async def test_i1_no_gap_is_seen_behind_batches_and_messages_outside_of_them() -> None:
+    """Offsets have room for a batch; what one leaves of it is no gap, which would be read twice."""
+    box = Box(asyncio.get_running_loop(), 100, 10_000)
+    session = begin(box, RoomyLog())
+    given = [(0, -1, 1), (1, 0, 2), (1, 1, 2), (2, -1, 1), (3, 15, 16), (4, -1, 1)]
+    assert not session._batch(BatchReader(*given[:4]))
+    assert read(box) == [0, 16, 17, 32]
+    with pytest.raises(_GapError):
+        session._batch(BatchReader(*given[4:]))
+    assert not session._batch(BatchReader(*given[4:]))
+    assert read(box) == [63, 64]
+
+
+async def test_a_batch_without_room_is_an_error() -> None:
+    box = Box(asyncio.get_running_loop(), 100, 10_000)
+    session = begin(box, RoomyLog())
+    with pytest.raises(BrokerError, match="more than 16 messages"):
+        session._batch(BatchReader((0, 16, 17)))
