@@ -79,6 +79,16 @@ def test_clients_get_what_the_adapter_promises(static_id: str | None) -> None:
         assert made["client.rack"] == "r1"
 
 
+@pytest.mark.parametrize(("protocol", "beat_ms"), [("classic", 500), ("consumer", None)])
+def test_members_hear_of_a_rebalance_soon(protocol: GroupProtocol, beat_ms: int | None) -> None:
+    spec, name = ConsumerSpec("g", ("t",), "c", None), "heartbeat.interval.ms"
+    options = KafkaOptions(bootstrap_servers="b:1", group_protocol=protocol)
+    assert member_properties(options, spec).get(name) == beat_ms
+    if protocol == "classic":
+        seldom = KafkaOptions(bootstrap_servers="b:1", properties={name: "3000"})
+        assert member_properties(seldom, spec)[name] == "3000"
+
+
 @pytest.mark.parametrize(
     ("static_id", "protocol", "session_ms"),
     [(None, "classic", 8_000), ("pod-1", "classic", None), (None, "consumer", None)],
