@@ -286,6 +286,12 @@ class Metrics:
             "by a sidecar that owns a partition 0; of several take the highest).",
             (of,),
         )
+        self.uncounted_dead_letters = self._made.gauge(
+            "ackd_dead_letters_uncounted",
+            "1 while the dead-letter topic goes on after the 100,000 that are counted: the depth "
+            "is a lower bound, and an older one may follow. Else 0.",
+            (of,),
+        )
         self.unreadable_dead_letters = self._made.gauge(
             "ackd_dead_letters_unreadable",
             "Records in the dead-letter topic that no dead letter can be read from, 100,000 at "

@@ -21,7 +21,7 @@ KEPT_MAX = 100_000
 
 class DeadLetterDepth:
     """The letters by partition and offset, each with the time at which it was dead-lettered (Unix
-    ms).
+    ms). `more`: the topic goes on after those that are counted.
     """
 
     def __init__(self, records: DeadLetterRecords, now_ms: Callable[[], int]) -> None:
@@ -31,6 +31,7 @@ class DeadLetterDepth:
         self._letters: dict[int, dict[int, int]] = {}
         self._unreadable: dict[int, set[int]] = {}
         self._read_to: dict[int, int] = {}
+        self.more = False
 
     def count(self) -> int:
         return sum(map(len, self._letters.values()))
@@ -57,6 +58,7 @@ class DeadLetterDepth:
         if topic_id != self._topic_id:
             self.forget()
             self._topic_id = topic_id
+        self.more = False
         return all([await self._partition(log, each, until_ms) for each in log.partitions])
 
     async def _partition(self, log: DeadLetterLog, partition: int, until_ms: int) -> bool:
@@ -79,4 +81,6 @@ class DeadLetterDepth:
             for offset, state in zip(some, states, strict=True):
                 if state is State.FINISHED:
                     del letters[offset]
-        return at >= end or self.count() >= KEPT_MAX
+        full = at < end and self.count() >= KEPT_MAX
+        self.more = self.more or full
+        return at >= end or full

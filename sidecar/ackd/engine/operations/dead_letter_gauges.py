@@ -69,6 +69,7 @@ class DeadLetterGauges:
             oldest_ms = counted.oldest_ms
             age_ms = 0 if oldest_ms is None else max(self._clock.wall_ms() - oldest_ms, 0)
             metrics.dead_letter_depth.at(name).set(counted.letters)
+            metrics.uncounted_dead_letters.at(name).set(counted.more)
             metrics.oldest_dead_letter.at(name).set(age_ms / 1000)
             metrics.unreadable_dead_letters.at(name).set(counted.unreadable)
             self._log_unreadable(name, counted.unreadable)
@@ -77,6 +78,7 @@ class DeadLetterGauges:
         """Show nothing of it, and count anew with the next look."""
         self._subscriptions[name].stop_counting()
         self._metrics.dead_letter_depth.drop(name)
+        self._metrics.uncounted_dead_letters.drop(name)
         self._metrics.oldest_dead_letter.drop(name)
         self._metrics.unreadable_dead_letters.drop(name)
 

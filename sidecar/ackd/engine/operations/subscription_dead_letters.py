@@ -42,12 +42,14 @@ class LogBounds(NamedTuple):
 
 class LetterCount(NamedTuple):
     """How many dead letters there are, when the oldest was dead-lettered (Unix ms; None without
-    one), and how many records in the topic are no dead letters.
+    one), and how many records in the topic are no dead letters. `more`: these are the first ones
+    only, as so many are counted at most.
     """
 
     letters: int
     oldest_ms: int | None
     unreadable: int
+    more: bool
 
 
 class LetterSearch(NamedTuple):
@@ -92,7 +94,7 @@ class SubscriptionDeadLetters:
         depth = self._depth
         if not complete:
             return None
-        return LetterCount(depth.count(), depth.oldest_ms(), depth.unreadable())
+        return LetterCount(depth.count(), depth.oldest_ms(), depth.unreadable(), depth.more)
 
     def stop_counting(self) -> None:
         """Another sidecar counts."""

@@ -146,11 +146,23 @@ async def test_i8_it_counts_to_a_bound_and_goes_on_when_letters_have_gone(
     monkeypatch.setattr(dead_letter_depth, "KEPT_MAX", AT_ONCE)
     scene.letters(0, dict.fromkeys(range(AT_ONCE + 7), 5_000))
     assert await scene.look()
-    assert scene.depth.count() == AT_ONCE
+    assert (scene.depth.count(), scene.depth.more) == (AT_ONCE, True)
     await scene.gone(0, range(AT_ONCE))
     await scene.look()
     await scene.look()
-    assert scene.depth.count() == 7
+    assert (scene.depth.count(), scene.depth.more) == (7, False)
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+async def test_it_is_exact_to_the_bound(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, beyond: int
+) -> None:
+    """The bound may be reached before the last partition is read."""
+    monkeypatch.setattr(dead_letter_depth, "KEPT_MAX", AT_ONCE)
+    scene.letters(0, dict.fromkeys(range(AT_ONCE), 5_000))
+    scene.letters(1, dict.fromkeys(range(beyond), 5_000))
+    assert await scene.look()
+    assert (scene.depth.count(), scene.depth.more) == (AT_ONCE, bool(beyond))
 
 
 async def test_what_it_knew_stays_when_broker_or_store_are_away(scene: Scene) -> None:

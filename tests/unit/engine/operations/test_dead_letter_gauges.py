@@ -70,6 +70,11 @@ class Scene(OperationStage):
             "ackd_dead_letters_unreadable", {"subscription": NAME}
         )
 
+    def shown_uncounted(self) -> float | None:
+        return self.world.metrics.registry.get_sample_value(
+            "ackd_dead_letters_uncounted", {"subscription": NAME}
+        )
+
     def shown(self) -> tuple[float | None, float | None]:
         """Depth, and age in seconds; None: not shown."""
         registry = self.world.metrics.registry
@@ -97,6 +102,18 @@ async def test_the_owner_of_a_partition_0_shows_depth_and_age(scene: Scene) -> N
     await scene.world.owns(0)
     await a_look()
     assert scene.shown() == (3, 100 + LOOK_S - BEFORE_S)
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+async def test_a_depth_that_is_a_lower_bound_says_so(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, beyond: int
+) -> None:
+    monkeypatch.setattr(dead_letter_depth, "KEPT_MAX", 2)
+    monkeypatch.setattr(dead_letter_depth, "AT_ONCE", 1)
+    scene.letters(*[5] * (2 + beyond))
+    await scene.world.owns(0)
+    await a_look()
+    assert (scene.shown()[0], scene.shown_uncounted()) == (2, beyond)
 
 
 async def test_without_letters_it_shows_zeros(scene: Scene) -> None:
