@@ -47,7 +47,7 @@ _REDIRECT: Final = 0
 _FAILED: Final = 2
 _BATCH_MESSAGES: Final = 11
 _DELIVER_AT: Final = 19
-_TOLD: Final = tuple(encode({field: 0})[:-1] for field in (_BATCH_MESSAGES, _DELIVER_AT))
+_TAGS: Final = tuple(encode({field: 0})[:-1] for field in (_BATCH_MESSAGES, _DELIVER_AT))
 """How these fields begin. Most entries have neither, and need not be read then."""
 
 
@@ -260,7 +260,7 @@ def _metadata(rest: memoryview) -> tuple[int, int]:
     at = 6 if bytes(rest[:2]) == _MAGIC else 0
     size = int.from_bytes(rest[at : at + 4], "big")
     data = bytes(rest[at + 4 : at + 4 + size])
-    if len(data) == size and not any(begin in data for begin in _TOLD):
+    if len(data) == size and not any(begin in data for begin in _TAGS):
         return 1, 0
     try:
         found = decode(data)
