@@ -6,8 +6,9 @@ knows N sidecars of each. The others' entries lie there as their heartbeats wrot
 alive, since nothing of a quiet beat depends on who sends it. CPU time is that of the processes, so
 a busy machine changes it little: cost of a beat x beats a second = cores.
 
-*Changing*: all sidecars of one subscription beat in turn, and each tells another number of ready
-messages with each beat, which all others read. `ReportedReady` keeps that from happening.
+Under load the number of ready messages changes: with each beat, or with each tenth. A sidecar whose
+application waits asks where messages lie ready. Measured alone and together, as the worst case: all
+sidecars have messages, all numbers change, and all ask.
 
 The store's cost is measured twice: with one sidecar, where the server sleeps between two beats and
 begins each with cold caches, and with the same calls back to back from eight connections, as it is
@@ -21,6 +22,7 @@ import asyncio
 import gc
 import json
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from time import process_time_ns
 from typing import Any
@@ -41,11 +43,14 @@ from ackd.engine.cluster.members import MemberNote, beat_ms, write_note
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.cluster.settings_drift import settings_marks
 from ackd.engine.partition.owned import OwnedPartitions
+from ackd.engine.peers.links import PeerLinks
+from ackd.engine.peers.sharing import PeerSharing
 from ackd.ports import Store
 from ackd.store.build import open_store
 from ackd.store.exchange import Exchange
 from ackd.store.flusher import Flusher
 from ackd.store.redis import RedisStore
+from ackd.store.roster import QUIET
 from ackd.store.scripts import MEMBERS
 from ackd.telemetry.metrics import Metrics
 from tests.bench.measure import cpu_us, machine
@@ -56,12 +61,19 @@ from tests.unit.engine.world import TestBroker, TestConsumer
 SUBSCRIPTIONS = 10
 PARTITIONS = 10
 BEATS = 100
-SIZES = (10, 100, 300, 1_000)
+SIZES = (100, 300, 1_000)
 ORPHANS = 100
 CONNECTIONS = 8
 SURVIVORS = 2
 FUTURE_S = 36_000
 SETTINGS = SubscriptionSettings(topics=("orders",))
+NOTE = MemberNote(
+    version="0.1.0",
+    settings=settings_marks("orders", SETTINGS),
+    peer="10.0.0.1:7071",
+    signs=True,
+    counts=True,
+)
 
 
 class Owner:
@@ -77,6 +89,38 @@ class Owner:
 
     async def take_orphans(self, orphans: list[str]) -> None:
         self.orphans = orphans
+
+
+@dataclass(frozen=True)
+class Load:
+    """What changes. `share`: of the beats that tell another number of ready messages, and of the
+    others that have some. `asks`: everybody wants to know where messages lie ready, and asks with
+    each second beat.
+    """
+
+    share: float
+    asks: bool
+
+    def tells(self, number: int) -> bool:
+        """Whether this beat, or this sidecar, is one of those."""
+        return self.share > 0 and number % round(1 / self.share) == 0
+
+    def count(self, number: int) -> int:
+        """Another number than the last one that was told."""
+        return 1 << (number // max(round(self.share and 1 / self.share), 1)) % 8
+
+
+LOADS = [Load(0, asks=False), Load(0.1, asks=False), Load(1, asks=False)]
+LOADS += [Load(0.1, asks=True), Load(1, asks=True)]
+
+
+class Partitions(OwnedPartitions):
+    """Has so many messages ready."""
+
+    ready = 0
+
+    def held(self) -> tuple[int, int]:
+        return self.ready, 0
 
 
 class LiveValue:
@@ -116,6 +160,7 @@ class Sidecar:
     beats: list[Heartbeat]
     owners: list[Owner]
     views: list[Membership]
+    partitions: list[Partitions]
 
     @classmethod
     async def made(cls, store: Store, number: int, names: list[str]) -> Sidecar:
@@ -132,13 +177,18 @@ class Sidecar:
             5_000,
             no_spill,
         )
-        made = cls(store, [], [], [])
+        made = cls(store, [], [], [], [])
+        links = PeerLinks(None, clock, context.vitals)
+        none: Any = None  # nothing is delivered here
         for name in names:
             consumer = TestConsumer()
             state = SubscriptionState(name, SETTINGS, TestBroker(consumer), consumer, f"c:{name}")
-            note = MemberNote(version="0.1.0", settings=settings_marks("orders", SETTINGS))
-            member = Membership(state, context, note)
-            partitions = OwnedPartitions(context.identity)
+            member = Membership(state, context, NOTE)
+            sharing = PeerSharing(
+                state, context, member, none, none, none, links, print, print, print
+            )
+            state.signals.members.connect(sharing.others_seen)
+            partitions = Partitions(context.identity)
             partitions.set_aside = {
                 TopicPartition("orders", key.partition): key.text() for key in keys(name, number)
             }
@@ -148,7 +198,20 @@ class Sidecar:
             made.beats.append(beat)
             made.owners.append(owner)
             made.views.append(member)
+            made.partitions.append(partitions)
         return made
+
+    def has_ready(self, count: int) -> None:
+        """So many messages lie ready."""
+        for each in self.partitions:
+            each.ready = count
+
+    def second_passes(self, beat: int, *, asks: bool) -> None:
+        """Each second beat may say another number and ask; `asks`: receives have found nothing."""
+        for each in self.views if beat % 2 == 0 else ():
+            each._counts._ask_ms = each._counts._say_ms = 0
+            if asks:
+                each.want_ready()
 
     async def beat(self) -> None:
         """Once for each subscription, as they wake together."""
@@ -157,7 +220,7 @@ class Sidecar:
 
 async def fill(store: Store, name: str, first: int, last: int) -> None:
     """The other sidecars' entries."""
-    note = write_note(MemberNote(version="0.1.0", settings=settings_marks("orders", SETTINGS)))
+    note = write_note(NOTE)
     for number in range(first, last):
         boot = await store.register(name, identity(number))
         count = ORPHANS if number == last - 1 else PARTITIONS
@@ -178,31 +241,36 @@ def traffic(client: Any) -> int:
 
 
 async def back_to_back(
-    server: RedisServer, client: Any, sidecar: Sidecar, names: list[str]
+    server: RedisServer, client: Any, sidecar: Sidecar, names: list[str], load: Load
 ) -> float:
     """The store's us for a beat of one subscription, when it gets one call after the other."""
     store = sidecar.store
     assert isinstance(store, RedisStore)
     rosters = store._heartbeats._rosters
-    since = [rosters[name, identity(0)].beat(1, b"").since for name in names]
+    since = [rosters[name, identity(0)]._since for name in names]
     members = [store.keys.members(name) for name in names]
     count = BEATS * 5
+    stalls: list[int] = []  # a connection of a busy machine may be silent for a second
 
     async def connection(number: int) -> None:
         loop = asyncio.get_running_loop()
         _, link = await loop.create_unix_connection(Exchange, str(server.socket_path))
-        words = [word for each in since for word in (identity(number), 1, each, 1, b"")]
-        command = ("EVALSHA", MEMBERS.sha, len(members), *members, "heartbeat", *words)
-        for _ in range(count):
+        for beat in range(count):
+            wants = b"1" if load.asks and beat % 2 else b""
+            told = b"%d" % load.count(beat) if load.tells(beat) and not beat % 2 else b""
+            words = [w for each in since for w in (identity(number), 1, each, 1, b"", told, wants)]
+            command = ("EVALSHA", MEMBERS.sha, len(members), *members, "heartbeat", *words)
             (answer,) = await link.ask([command], 60)
-            if answer[1:] != [b""] * len(names):
-                raise RuntimeError("that was no quiet beat")
+            if any(each and len(each) != QUIET for each in answer[1:]):
+                stalls.append(beat)
         await link.drop()
 
     stay_alive(client)
     before = cpu_us(server.process.pid)
     await asyncio.gather(*(connection(1 + number) for number in range(CONNECTIONS)))
     spent_us = cpu_us(server.process.pid) - before
+    if len(stalls) > count * CONNECTIONS // 20:
+        raise RuntimeError("these were no quiet beats")
     return spent_us / count / CONNECTIONS / len(names)
 
 
@@ -218,8 +286,18 @@ async def filled(server: RedisServer, client: Any, names: list[str], sidecars: i
     stay_alive(client)
 
 
-async def quiet(server: RedisServer, client: Any, sidecars: int) -> dict[str, float]:
-    """Costs of one sidecar's beats, when nothing changes."""
+def others_tell(client: Any, names: list[str], sidecars: int, beat: int, load: Load) -> None:
+    """The other sidecars' numbers change, too."""
+    pipe = client.pipeline(transaction=False)
+    for key in [each for name in names for each in client.scan_iter(f"*:{name}}}:e")]:
+        told = {identity(n): load.count(beat + n) for n in range(1, sidecars) if load.tells(n)}
+        if told:
+            pipe.zadd(key[:-1] + b"q", told)
+    pipe.execute()
+
+
+async def costs(server: RedisServer, client: Any, sidecars: int, load: Load) -> dict[str, float]:
+    """Costs of one sidecar's beats, when nobody's partitions change."""
     names = [f"orders-{number}" for number in range(SUBSCRIPTIONS)]
     await filled(server, client, names, sidecars)
     store = open_store(StoreSettings(url=f"unix://{server.socket_path}"), REPO)
@@ -230,19 +308,25 @@ async def quiet(server: RedisServer, client: Any, sidecars: int) -> dict[str, fl
     stay_alive(client)
     pid = server.process.pid
     gc.collect()
-    rows = []
-    for _ in range(3):
+    rows: list[list[float]] = []
+    for batch in range(3):
+        others_tell(client, names, sidecars, batch, load)
         before = cpu_us(pid), process_time_ns() // 1_000, traffic(client)
-        for _ in range(BEATS):
+        for beat in range(BEATS):
+            if load.tells(beat):
+                sidecar.has_ready(load.count(beat))
+            sidecar.second_passes(beat, asks=load.asks)
             await sidecar.beat()
         after = cpu_us(pid), process_time_ns() // 1_000, traffic(client)
         rows.append([(b - a) / BEATS for a, b in zip(before, after, strict=True)])
     store_us, caller_us, size = map(min, zip(*rows, strict=True))
-    among_us = min([await back_to_back(server, client, sidecar, names) for _ in range(3)])
+    among_us = min([await back_to_back(server, client, sidecar, names, load) for _ in range(5)])
     rate = 1_000 / beat_ms(len(sidecar.views[0].alive))
     await store.close()
     return {
         "sidecars": sidecars,
+        "changing": load.share,
+        "asks": load.asks,
         "beats_s": round(rate, 2),
         "beat_store_us": round(among_us, 1),
         "beat_store_us_alone": round(store_us / SUBSCRIPTIONS, 1),
@@ -251,41 +335,6 @@ async def quiet(server: RedisServer, client: Any, sidecars: int) -> dict[str, fl
         "store_cores": round(among_us * SUBSCRIPTIONS * rate * sidecars / 1e6, 3),
         "caller_cores": round(caller_us * rate / 1e6, 4),
         "store_mb_s": round(size * rate * sidecars / 1e6, 2),
-    }
-
-
-async def changing(server: RedisServer, client: Any, sidecars: int) -> dict[str, float]:
-    """Costs of a beat of one subscription when every sidecar tells another number of ready messages
-    with each: all of them beat in turn, and each reads what all others told.
-    """
-    name = "orders-0"
-    client.flushall()
-    store = open_store(StoreSettings(url=f"unix://{server.socket_path}"), REPO)
-    await store.start()
-    names = [identity(number) for number in range(sidecars)]
-    boots = [await store.register(name, each) for each in names]
-    marks = settings_marks("orders", SETTINGS)
-    spent: list[tuple[float, float, float]] = []
-    gc.collect()
-    for ready in (1, 2, 4, 8):
-        note = write_note(MemberNote(version="0.1.0", settings=marks, peer="a:1", ready=ready))
-        before = cpu_us(server.process.pid), process_time_ns() // 1_000, traffic(client)
-        for number, (each, boot) in enumerate(zip(names, boots, strict=True)):
-            await store.heartbeat(name, each, boot, texts(name, number), note)
-        after = cpu_us(server.process.pid), process_time_ns() // 1_000, traffic(client)
-        store_us, caller_us, size = (b - a for a, b in zip(before, after, strict=True))
-        spent.append((store_us / sidecars, caller_us / sidecars, size / sidecars))
-    await store.close()
-    store_us, caller_us, size = map(min, zip(*spent[2:], strict=True))  # the first two fill it
-    rate = 1_000 / beat_ms(sidecars)
-    return {
-        "sidecars": sidecars,
-        "beat_store_us": round(store_us, 1),
-        "beat_caller_us": round(caller_us, 1),
-        "beat_bytes": round(size),
-        "store_cores": round(store_us * SUBSCRIPTIONS * rate * sidecars / 1e6, 3),
-        "caller_cores": round(caller_us * SUBSCRIPTIONS * rate / 1e6, 4),
-        "store_mb_s": round(size * SUBSCRIPTIONS * rate * sidecars / 1e6, 2),
     }
 
 
@@ -360,12 +409,10 @@ async def measure(sizes: list[int]) -> dict[str, object]:
     found: dict[str, object] = {"machine": machine()}
     with RedisServer(RedisOptions(binary(Flavour.VALKEY), unix_socket=True)) as server:
         client: Any = redis.Redis(unix_socket_path=str(server.socket_path))
-        rows = found["quiet"] = []
-        for size in sizes:
-            rows.append(await quiet(server, client, size))
+        rows = found["costs"] = []
+        for size, load in product(sizes, LOADS):
+            rows.append(await costs(server, client, size, load))
             print(json.dumps(rows[-1]), flush=True)  # noqa: T201 - a command that prints figures
-        found["changing"] = [await changing(server, client, size) for size in sizes]
-        print(json.dumps(found["changing"]))  # noqa: T201 - a command that prints figures
         found["takeover"] = [await takeover(server, client, max(sizes)) for _ in range(3)]
         print(json.dumps(found["takeover"]))  # noqa: T201
     return found

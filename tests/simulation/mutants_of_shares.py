@@ -16,7 +16,7 @@ from ackd.engine.peers.frames import (
     PeerTaken,
     write_frame,
 )
-from ackd.ports import Members
+from ackd.ports import NOTHING_READY, Members, ReadyReport
 from tests.simulation.mutant import Mutant
 from tests.simulation.parts import Parts
 from tests.simulation.peers import SimLink, SimPeers, Wires
@@ -38,18 +38,30 @@ class TellsOfNoLoss(SimStore):
     """Heartbeats say nothing of lost answers; links are all that there is."""
 
     async def heartbeat(
-        self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
+        self,
+        subscription: str,
+        name: str,
+        boot: int,
+        owned: Sequence[str],
+        note: str,
+        ready: ReadyReport = NOTHING_READY,
     ) -> Members:
         """Without them."""
         said = write_note(replace(read_note(note), lost=[]))
-        return await super().heartbeat(subscription, name, boot, owned, said)
+        return await super().heartbeat(subscription, name, boot, owned, said, ready)
 
 
 class TellsOfMoreLoss(SimStore):
     """Heartbeats call lost what applications have."""
 
     async def heartbeat(
-        self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
+        self,
+        subscription: str,
+        name: str,
+        boot: int,
+        owned: Sequence[str],
+        note: str,
+        ready: ReadyReport = NOTHING_READY,
     ) -> Members:
         """All requests up to the last one that was lost."""
         said = read_note(note)
@@ -58,7 +70,7 @@ class TellsOfMoreLoss(SimStore):
             for each in said.lost
         ]
         return await super().heartbeat(
-            subscription, name, boot, owned, write_note(replace(said, lost=lost))
+            subscription, name, boot, owned, write_note(replace(said, lost=lost)), ready
         )
 
 

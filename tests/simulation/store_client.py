@@ -11,7 +11,7 @@ from ackd.core.ids import LedgerKey
 from ackd.core.rate_bucket import TokensTaken
 from ackd.core.record.protocol import MessageTexts, Open, RecordCall, RecordReply, Snapshot
 from ackd.errors import StoreError, StoreUnknownError
-from ackd.ports import Condition, Members
+from ackd.ports import NOTHING_READY, Condition, Members, ReadyReport
 from tests.simulation.process import Process
 from tests.simulation.store import StoreServer, Work
 from tests.simulation.store_more import SimDedupKeys, SimOutboxes, SimPlaces
@@ -195,11 +195,17 @@ class SimStore:
         return await self._call(lambda store: store.register(subscription, name))
 
     async def heartbeat(
-        self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
+        self,
+        subscription: str,
+        name: str,
+        boot: int,
+        owned: Sequence[str],
+        note: str,
+        ready: ReadyReport = NOTHING_READY,
     ) -> Members:
         """Live."""
         return await self._call(
-            lambda store: store.heartbeat(subscription, name, boot, tuple(owned), note)
+            lambda store: store.heartbeat(subscription, name, boot, tuple(owned), note, ready)
         )
 
     async def forget(self, subscription: str, name: str, boot: int) -> None:

@@ -19,7 +19,16 @@ from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.record.protocol import MessageTexts, Open, RecordCall, RecordReply, Snapshot
 from ackd.engine.runtime import Runtime
 from ackd.errors import StoreError
-from ackd.ports import Broker, ConsumerSpec, EndReached, Fetched, Members, Record
+from ackd.ports import (
+    NOTHING_READY,
+    Broker,
+    ConsumerSpec,
+    EndReached,
+    Fetched,
+    Members,
+    ReadyReport,
+    Record,
+)
 from ackd.store.flusher import PartlyError
 from ackd.store.memory import MemoryStore
 from ackd.telemetry.metrics import Metrics
@@ -80,11 +89,17 @@ class BreakableStore(MemoryStore):
         return await super().open(request)
 
     async def heartbeat(
-        self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
+        self,
+        subscription: str,
+        name: str,
+        boot: int,
+        owned: Sequence[str],
+        note: str,
+        ready: ReadyReport = NOTHING_READY,
     ) -> Members:
         """Refuse while away."""
         self._check(subscription)
-        return await super().heartbeat(subscription, name, boot, owned, note)
+        return await super().heartbeat(subscription, name, boot, owned, note, ready)
 
     async def texts(self, key: LedgerKey, offsets: Sequence[int]) -> list[MessageTexts | None]:
         """Refuse while away."""

@@ -8,7 +8,7 @@ partitions of the retry topic, while another's messages go to receives that wait
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 SKIP_MS = 300
@@ -19,7 +19,6 @@ not asked again for this long.
 
 @dataclass(slots=True)
 class _OwnerState:
-    ready: int = 0
     waiting: int = 0
     skip_until_ms: int = 0
     answered: int = 0
@@ -31,23 +30,39 @@ class PeerChoice:
 
     def __init__(self) -> None:
         self._owners: dict[str, _OwnerState] = {}
+        self._ready: dict[str, int] = {}
+        self._reported: Mapping[str, int] = {}
         self._answers = 0
 
     def __len__(self) -> int:
         return len(self._owners)
 
-    def seen(self, ready: Mapping[str, int]) -> None:
-        """Take in what heartbeats say: the owners, and how many messages lie ready at each."""
-        for name in [name for name in self._owners if name not in ready]:
-            del self._owners[name]
+    def owners(self, names: Iterable[str]) -> None:
+        """Take in who owns partitions."""
+        self._owners = {name: self._owners.get(name) or _OwnerState() for name in names}
+        self._ready = {name: count for name, count in self._ready.items() if name in self._owners}
+
+    def seen(self, ready: Mapping[str, int], *, whole: bool = True) -> None:
+        """Take in what a heartbeat says: how many messages lie ready at whom. Not `whole`: these
+        are some of those owners; what others said themselves stays.
+        """
+        for name in list(self._ready) if whole else self._reported:
+            if name not in ready:
+                self._ready.pop(name, None)
+        self._reported = ready
         for name, count in ready.items():
-            self._owners.setdefault(name, _OwnerState()).ready = count
+            self._set(name, count)
+
+    def _set(self, name: str, count: int) -> None:
+        if count > 0 and name in self._owners:
+            self._ready[name] = count
+        else:
+            self._ready.pop(name, None)
 
     def ready(self, name: str, count: int) -> None:
         """Note how many messages an owner reported as ready; it grants them."""
-        owner = self._owners.get(name)
-        if owner is not None:
-            owner.ready, owner.skip_until_ms = count, 0
+        self._set(name, count)
+        self.reachable(name)
 
     def gave(self, name: str, left: int) -> None:
         """An owner has answered with messages; `left`: how many more lie ready there."""
@@ -61,8 +76,9 @@ class PeerChoice:
         """An owner has answered without messages: whatever lies there, it grants none of it now."""
         self._answers += 1
         owner = self._owners.get(name)
+        self._set(name, 0)
         if owner is not None:
-            owner.ready, owner.answered = 0, -self._answers
+            owner.answered = -self._answers
 
     def reachable(self, name: str) -> None:
         """There is a link to this owner now."""
@@ -81,7 +97,7 @@ class PeerChoice:
         owner = self._owners.get(name)
         if owner is not None:
             owner.waiting += 1
-            owner.ready = max(owner.ready - most, 0)
+            self._set(name, self._ready.get(name, 0) - most)
 
     def ended(self, name: str) -> None:
         """A receive does not wait there any more."""
@@ -93,15 +109,21 @@ class PeerChoice:
         """Choose the owner for the next receive, of those of which `may` is true; None: no owner
         may be asked now.
         """
+        return self._best(self._ready, now_ms, may) or self._best(self._owners, now_ms, may)
+
+    def _best(
+        self, names: Iterable[str], now_ms: int, may: Callable[[str], bool] | None
+    ) -> str | None:
         best, key = None, (0, 0, 0)
-        for name, owner in self._owners.items():
+        for name in names:
+            owner = self._owners[name]
             if owner.skip_until_ms > now_ms or (may is not None and not may(name)):
                 continue
-            mine = -owner.ready, owner.waiting, -owner.answered
+            mine = -self._ready.get(name, 0), owner.waiting, -owner.answered
             if best is None or mine < key:
                 best, key = name, mine
         return best
 
     def any_ready(self, now_ms: int) -> bool:
         """Whether an owner that may be asked has messages."""
-        return any(o.ready and o.skip_until_ms <= now_ms for o in self._owners.values())
+        return any(self._owners[name].skip_until_ms <= now_ms for name in self._ready)

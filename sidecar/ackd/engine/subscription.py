@@ -504,7 +504,7 @@ def _state(
 
 def _note(note: MemberNote, peers: PeerParts | None) -> MemberNote:
     """What this sidecar writes about itself, with the address where others reach it."""
-    note = replace(note, signs=True)
+    note = replace(note, signs=True, counts=True)
     return note if peers is None else replace(note, peer=peers.links.address)
 
 

@@ -56,11 +56,13 @@ from ackd.ports.events import (
 from ackd.ports.operator import Groups, GroupTopics, SingleAcks, TopicLook, TopicSizes
 from ackd.ports.outbox import DedupKeys, Outboxes
 from ackd.ports.peers import PeerLink, PeerNetwork, PeerUser
-from ackd.ports.store import Member, Members, Store
+from ackd.ports.store import NOTHING_READY, READY_MAX, Member, Members, ReadyReport, Store
 from ackd.ports.transactions import SeesTransactions
 from ackd.ports.truncation import SeesTruncation
 
 __all__ = [
+    "NOTHING_READY",
+    "READY_MAX",
     "Arrival",
     "Arrived",
     "Assigned",
@@ -101,6 +103,7 @@ __all__ = [
     "Placed",
     "Places",
     "PublishResult",
+    "ReadyReport",
     "Record",
     "Revoked",
     "SeesTransactions",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,15 +32,34 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadyReport:
+    """What a heartbeat says of messages that lie ready, beside the member's entry. `count`: those
+    of this sidecar. `wants`: its answer shall say where messages lie ready.
+    """
+
+    count: int = 0
+    wants: bool = False
+
+
+NOTHING_READY = ReadyReport()
+
+
+@dataclass(frozen=True, slots=True)
 class Members:
     """The answer to a heartbeat. `superseded`: a newer process of the same name has registered
-    (R24). `live`: what `set_live` wrote last, or empty.
+    (R24). `live`: what `set_live` wrote last, or empty. `ready`: how many messages lie ready at
+    whom, at more than `READY_MAX` sidecars any so many of them. None: it was not asked.
     """
 
     now_ms: int
     members: tuple[Member, ...]
     superseded: bool
     live: bytes = b""
+    ready: Mapping[str, int] | None = None
+
+
+READY_MAX = 16
+"""A heartbeat tells of ready messages at so many sidecars at most."""
 
 
 class Store(Protocol):
@@ -68,7 +87,13 @@ class Store(Protocol):
         """Give this process of the sidecar `name` a boot number, larger than all before."""
 
     async def heartbeat(
-        self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
+        self,
+        subscription: str,
+        name: str,
+        boot: int,
+        owned: Sequence[str],
+        note: str,
+        ready: ReadyReport = NOTHING_READY,
     ) -> Members:
         """Report that this sidecar lives and which records it owns; return the members as they
         were before, in the order of their names. If nothing of them has changed since this sidecar

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ackd.errors import StoreDataError, StoreError
-from ackd.ports import Members
+from ackd.ports import Members, ReadyReport
 from ackd.store.answers import checked, moving
 from ackd.store.connect import Link
 from ackd.store.exchange import Answer, Command
@@ -69,12 +69,14 @@ class Heartbeats:
 
         return await self._calls.ask_node_of(key, ask)
 
-    async def beat(self, subscription: str, name: str, boot: int, entry: bytes) -> Members:
+    async def beat(
+        self, subscription: str, name: str, boot: int, entry: bytes, ready: ReadyReport
+    ) -> Members:
         """Send a heartbeat; what changed since the last one completes the list of members."""
         roster = self._rosters.setdefault((subscription, name), Roster())
         key = self._keys.members(subscription)
         for _ in range(TRIES):
-            beat = roster.beat(boot, entry)
+            beat = roster.beat(boot, entry, ready)
             now_us, answer = await self._call(key, (name, *beat))
             members = roster.answered(beat, name, now_us, answer)
             if members is not None:

@@ -51,6 +51,10 @@ class Keys:
         """What changed last in a subscription's members: the head, entries, and removed names."""
         return [f"{self.base}{{members:{escape(subscription)}}}:{letter}" for letter in "hcg"]
 
+    def ready(self, subscription: str) -> str:
+        """How many messages lie ready at a subscription's sidecars, beside its members."""
+        return f"{self.base}{{members:{escape(subscription)}}}:q"
+
     @property
     def pattern(self) -> str:
         """The glob that matches all keys below the prefix."""

@@ -10,7 +10,16 @@ from ackd.core.ids import LedgerKey
 from ackd.core.rate_bucket import TokensTaken
 from ackd.core.record.protocol import MessageTexts, Open, RecordCall, RecordReply, Snapshot
 from ackd.errors import StoreDataError, StoreError, StoreUnknownError
-from ackd.ports import Condition, DedupKeys, Members, Outboxes, Places, Store
+from ackd.ports import (
+    NOTHING_READY,
+    Condition,
+    DedupKeys,
+    Members,
+    Outboxes,
+    Places,
+    ReadyReport,
+    Store,
+)
 from ackd.telemetry.metrics import Metrics
 
 
@@ -69,10 +78,16 @@ class MeasuredStore:
             return await self._store.register(subscription, name)
 
     async def heartbeat(
-        self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
+        self,
+        subscription: str,
+        name: str,
+        boot: int,
+        owned: Sequence[str],
+        note: str,
+        ready: ReadyReport = NOTHING_READY,
     ) -> Members:
         with self._watch("heartbeat"):
-            members = await self._store.heartbeat(subscription, name, boot, owned, note)
+            members = await self._store.heartbeat(subscription, name, boot, owned, note, ready)
         self._look_at_run()
         return members
 

@@ -2,12 +2,15 @@
 -- Each of KEYS is a subscription's hash `e`: name -> boot number, version of the entry, packed values (opaque here). Its
 -- siblings: `h` = version of the last change, sum of all entries' versions; `t` = sorted set: name -> time of the last
 -- beat; `c` = sorted set: name -> version of its entry; `g` = sorted set: name that was removed -> version of that;
--- `n` = hash of the last boot numbers, `l` = the live value (see flow.lua).
+-- `n` = hash of the last boot numbers, `l` = the live value (see flow.lua); `q` = sorted set: name -> messages that lie
+-- ready there, without those that have none.
 -- ARGV: "register" or "forget", name, boot number; or "heartbeat" and for each key: name, boot number, the version that
--- the caller has seen (0: nothing), the version of its entry in the store (0: unknown), and its entry (empty: as it was).
--- Heartbeats answer the time, and for each what was there before it: the live value alone, if nothing has changed and
--- nobody is silent; else also whether a newer boot has the name, `h`, the kind of answer, version of the own entry after
--- this beat, time of the own last beat, changed entries, removed names, silent names with times.
+-- the caller has seen (0: nothing), the version of its entry in the store (0: unknown), its entry (empty: as it was), the
+-- number of its ready messages (empty: as it was), and "1" if it wants to hear where messages lie ready.
+-- Heartbeats answer the time, and for each what was there before it. If nothing has changed and nobody is silent: the
+-- live value, behind it some names with numbers of ready messages, if there are any. Else: these two, whether a newer
+-- boot has the name, `h`, the kind of answer, version of the own entry after this beat, time of the own last beat,
+-- changed entries, removed names, silent names with times.
 local call, pack, unpack_numbers = redis.call, struct.pack, struct.unpack
 local time = call("TIME")
 local now_us = time[1] * 1000000 + time[2]
@@ -48,6 +51,7 @@ local function forget(key, name, boot)
   call("HDEL", key, name)
   call("ZREM", base .. "t", name)
   call("ZREM", base .. "c", name)
+  call("ZREM", base .. "q", name)
   call("ZADD", base .. "g", text(version), name)
   -- Who has not heard of a name that is dropped here will see that the sum differs.
   if call("ZCARD", base .. "g") > Members.GONE_MAX then call("ZPOPMIN", base .. "g") end
@@ -84,7 +88,26 @@ local NONE = {}
 
 local function silent(base) return call("ZRANGEBYSCORE", base .. "t", "-inf", SILENT, "WITHSCORES") end
 
-local function heartbeat(key, name, boot, since, claimed, packed)
+-- Where messages lie ready: a few of these sidecars, of neighbouring numbers. The moment of the call says which, so that
+-- not all who want some go to the same one; large numbers come more often. Who has fallen silent grants nothing; if it
+-- comes back it tells its number again. A full server lets `ZREM` pass, and then all that follows: so it comes last.
+local function ready_ones(base, quiet, wants)
+  if wants == "" then return NONE end
+  for index = 1, #quiet, 2 do call("ZREM", base .. "q", quiet[index]) end
+  local places, first = call("ZCARD", base .. "q") - Members.READY_MAX + 1, 0
+  if places > 1 then first = math.floor((now_us % 9973 / 9973) ^ 2 * places) end
+  return call("ZREVRANGE", base .. "q", first, first + Members.READY_MAX - 1, "WITHSCORES")
+end
+
+local function tell_ready(base, name, ready)
+  if ready == "0" then
+    call("ZREM", base .. "q", name)
+  elseif ready ~= "" then
+    call("ZADD", base .. "q", ready, name)
+  end
+end
+
+local function heartbeat(key, name, boot, since, claimed, packed, ready, wants)
   local base = string.sub(key, 1, -2)
   local found = call("MGET", base .. "h", base .. "l")
   local head, live = found[1], found[2] or ""
@@ -94,8 +117,10 @@ local function heartbeat(key, name, boot, since, claimed, packed)
     -- All is as the caller knows it, its own entry too.
     local quiet = silent(base)
     if call("ZADD", base .. "t", NOW, name) == 1 then heal(base) end
-    if #quiet == 0 then return live end
-    return { live, "0", head, Members.CHANGES, text(claimed), "", NONE, NONE, quiet }
+    local found_ready = ready_ones(base, quiet, wants)
+    tell_ready(base, name, ready)
+    if #quiet == 0 then return #found_ready == 0 and live or { live, found_ready } end
+    return { live, found_ready, "0", head, Members.CHANGES, text(claimed), "", NONE, NONE, quiet }
   end
 
   local entry = call("HGET", key, name)
@@ -107,7 +132,7 @@ local function heartbeat(key, name, boot, since, claimed, packed)
   elseif claimed > 0 and (newest ~= boot or own ~= claimed) then
     -- The store has another entry than its sidecar thinks, so it was set back or has lost data: nothing is written
     -- before the sidecar has seen that.
-    return { "", "0", "", Members.UNKNOWN, "0", "", NONE, NONE, NONE }
+    return { "", NONE, "0", "", Members.UNKNOWN, "0", "", NONE, NONE, NONE }
   end
 
   local kind, changed, gone = Members.CHANGES, NONE, NONE
@@ -131,17 +156,19 @@ local function heartbeat(key, name, boot, since, claimed, packed)
     end
     if call("ZADD", base .. "t", NOW, name) == 1 and entry then heal(base) end
   end
+  local found_ready = ready_ones(base, quiet, wants)
+  if not superseded then tell_ready(base, name, ready) end
   local newer = superseded and "1" or "0"
-  return { live, newer, head or "", kind, text(own), own_us, changed, gone, quiet }
+  return { live, found_ready, newer, head or "", kind, text(own), own_us, changed, gone, quiet }
 end
 
 if ARGV[1] == "register" then return register(KEYS[1], ARGV[2]) end
 if ARGV[1] == "forget" then return forget(KEYS[1], ARGV[2], tonumber(ARGV[3])) end
 local answers = { text(now_us) }
 for index, key in ipairs(KEYS) do
-  local at = 5 * index - 3
+  local at = 7 * index - 5
   local fine, answer = pcall(heartbeat, key, ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]),
-    tonumber(ARGV[at + 3]), ARGV[at + 4])
+    tonumber(ARGV[at + 3]), ARGV[at + 4], ARGV[at + 5], ARGV[at + 6])
   if not fine then answer = redis.error_reply(type(answer) == "table" and answer.err or answer) end
   answers[index + 1] = answer
 end

@@ -5,7 +5,7 @@ For tests, the simulator and trying things out. Nothing survives the process, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from time import time_ns
@@ -24,9 +24,10 @@ from ackd.core.record.protocol import (
     Snapshot,
 )
 from ackd.core.record.state import LAYOUT, PartitionRecord
-from ackd.ports import Condition, Member, Members
+from ackd.ports import NOTHING_READY, READY_MAX, Condition, Member, Members, ReadyReport
 from ackd.store.memory_outbox import MemoryDedupKeys, MemoryOutboxes
 from ackd.store.places import KnownPlaces, MemoryPlaces
+from ackd.store.roster import SILENT_US
 
 FORGET_MS = 3_600_000
 
@@ -45,6 +46,14 @@ class MemoryEntry:
     run: str = ""
     owned: tuple[str, ...] = ()
     note: str = ""
+    ready: int = 0
+
+
+def _ready(members: Mapping[str, MemoryEntry], now_us: int) -> dict[str, int]:
+    """Where messages lie ready: any few, so that not all who want some go to the same sidecar."""
+    found = [(n, e.ready) for n, e in members.items() if e.ready and now_us - e.seen_us < SILENT_US]
+    first = now_us % len(found) if len(found) > READY_MAX else 0
+    return dict([*found[first:], *found[:first]][:READY_MAX])
 
 
 @dataclass(slots=True)
@@ -135,7 +144,13 @@ class MemoryStore:
         return boot
 
     async def heartbeat(
-        self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
+        self,
+        subscription: str,
+        name: str,
+        boot: int,
+        owned: Sequence[str],
+        note: str,
+        ready: ReadyReport = NOTHING_READY,
     ) -> Members:
         """Write this sidecar's entry unless a newer boot has; return all entries as they were
         before.
@@ -146,13 +161,14 @@ class MemoryStore:
             Member(n, e.boot, (now_us - e.seen_us) // 1000, e.run, e.owned, e.note)
             for n, e in sorted(members.items())
         )
+        reported = _ready(members, now_us) if ready.wants else None
         # The entry tells who is newest, not the counter: a registration may be asked for twice.
         entry = members.get(name)
         superseded = entry is not None and entry.boot > boot
         if not superseded:
-            members[name] = MemoryEntry(boot, now_us, self._run, tuple(owned), note)
+            members[name] = MemoryEntry(boot, now_us, self._run, tuple(owned), note, ready.count)
         live = self.data.live.get(subscription, b"")
-        return Members(now_us // 1000, seen, superseded, live)
+        return Members(now_us // 1000, seen, superseded, live, reported)
 
     async def forget(self, subscription: str, name: str, boot: int) -> None:
         """Remove a member's entry unless a newer boot has written it."""

@@ -24,7 +24,7 @@ from ackd.core.record.protocol import (
     Snapshot,
 )
 from ackd.errors import StoreCallError, StoreDataError, StoreError
-from ackd.ports import Condition, Members
+from ackd.ports import NOTHING_READY, Condition, Members, ReadyReport
 from ackd.store import codec
 from ackd.store.answers import moving, replies
 from ackd.store.connect import RUN_BYTES, Link
@@ -236,14 +236,20 @@ class RedisStore:
         return await self._heartbeats.register(subscription, name)
 
     async def heartbeat(
-        self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
+        self,
+        subscription: str,
+        name: str,
+        boot: int,
+        owned: Sequence[str],
+        note: str,
+        ready: ReadyReport = NOTHING_READY,
     ) -> Members:
         """Write this sidecar's heartbeat; sometimes also check the servers' configuration."""
         loop = asyncio.get_running_loop()
         if loop.time() - self._looked_s > LOOK_EVERY_S:
             await self._look()
         entry = codec.encode_member(self.run, owned, note)
-        return await self._heartbeats.beat(subscription, name, boot, entry)
+        return await self._heartbeats.beat(subscription, name, boot, entry, ready)
 
     async def forget(self, subscription: str, name: str, boot: int) -> None:
         await self._heartbeats.forget(subscription, name, boot)

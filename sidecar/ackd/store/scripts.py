@@ -28,6 +28,7 @@ from ackd.core.record import (
 )
 from ackd.core.record import decide as record
 from ackd.core.record.settles import OF_VERB, Count, Due
+from ackd.ports import READY_MAX
 from ackd.store import codec, roster
 
 _NUMBERS: dict[str, dict[str, int]] = {
@@ -42,7 +43,8 @@ _NUMBERS: dict[str, dict[str, int]] = {
     "Members": {
         name: getattr(roster, name)
         for name in ("SUM", "GONE_MAX", "SILENT_US", "CHANGES", "ALL", "UNKNOWN")
-    },
+    }
+    | {"READY_MAX": READY_MAX},
     "Log": {
         name: getattr(log_generations, name)
         for name in ("GENERATION", "GENERATIONS_MAX", "CUTS_MAX", "SAMPLES_MAX", "DENSE")

@@ -218,7 +218,7 @@ class Survey:
         agreed on. Raises StoreError.
         """
         keys = self._keys
-        shared = (keys.members, keys.beats, keys.boots, keys.live, keys.bucket)
+        shared = (keys.members, keys.beats, keys.boots, keys.live, keys.bucket, keys.ready)
         names = [*(name(subscription) for name in shared), *keys.changes(subscription)]
         names += [keys.value(f"{word}:{subscription}") for word in ("start", "settings")]
         for name in names:

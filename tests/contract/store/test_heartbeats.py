@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from itertools import count
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 import redis
 
-from ackd.ports import Member, Store
+from ackd.ports import READY_MAX, Member, ReadyReport, Store
+from ackd.store import roster
 from ackd.store.redis import RedisStore
 from ackd.store.survey import Survey
 from tests.contract.store.owner import fresh_key
@@ -275,3 +277,136 @@ async def test_a_lost_time_of_a_beat_makes_nobody_immortal(
         return found[0].silent_ms >= 1_000
 
     await wait_until_async(silent, "the dead sidecar is silent")
+
+
+class Ready:
+    """The ready messages of one subscription's sidecars. Each has beaten before."""
+
+    def __init__(self, name: str, boots: dict[str, int]) -> None:
+        self.name = name
+        self.boots = boots
+
+    @classmethod
+    async def of(cls, store: Store, names: Sequence[str], name: str) -> "Ready":
+        made = cls(name, {each: await store.register(name, each) for each in names})
+        for each in names:
+            await made.says(store, each, 0)
+        return made
+
+    async def says(self, store: Store, who: str, count: int) -> None:
+        await store.heartbeat(self.name, who, self.boots[who], [], "", ReadyReport(count))
+
+    async def hears(self, store: Store, who: str, count: int = 0) -> Mapping[str, int] | None:
+        report = ReadyReport(count, wants=True)
+        return (await store.heartbeat(self.name, who, self.boots[who], [], "", report)).ready
+
+
+async def test_who_wants_some_hears_where_messages_lie_ready(store: Store) -> None:
+    ready = await Ready.of(store, NAMES, fresh_key().subscription)
+    assert await ready.hears(store, "b") == {}
+    await ready.says(store, "a", 8)
+    await ready.says(store, "c", 2)
+    for _ in range(2):
+        assert await ready.hears(store, "b") == {"a": 8, "c": 2}
+        await ready.says(store, "a", 8)
+    found = await store.heartbeat(ready.name, "b", ready.boots["b"], [], "")
+    assert found.ready is None  # it was not asked
+    await ready.says(store, "a", 0)
+    await ready.says(store, "c", 512)
+    assert await ready.hears(store, "b") == {"c": 512}
+    await store.forget(ready.name, "c", ready.boots["c"])
+    assert await ready.hears(store, "b") == {}
+
+
+async def test_r24_an_earlier_process_of_the_name_says_nothing_of_ready_messages(
+    store: Store,
+) -> None:
+    ready = await Ready.of(store, NAMES, fresh_key().subscription)
+    before = Ready(ready.name, dict(ready.boots))
+    ready.boots["a"] = await store.register(ready.name, "a")
+    await ready.says(store, "a", 4)
+    await before.says(store, "a", 64)
+    assert await ready.hears(store, "b") == {"a": 4}
+
+
+async def test_nobody_goes_to_one_that_has_fallen_silent(store: Store) -> None:
+    """Until it is back: then it counts again, though its number did not change."""
+    ready = await Ready.of(store, NAMES, fresh_key().subscription)
+    await ready.says(store, "a", 8)
+
+    async def left_out() -> bool:
+        return not await ready.hears(store, "b")
+
+    assert not await left_out()
+    await wait_until_async(left_out, "the silent sidecar is left out")
+
+    async def back() -> bool:
+        await ready.says(store, "a", 8)
+        return await ready.hears(store, "b") == {"a": 8}
+
+    await wait_until_async(back, "it counts again")
+
+
+async def test_of_many_a_few_are_named_and_large_numbers_more_often(store: Store) -> None:
+    names = [f"sidecar-{number:02}" for number in range(40)]
+    ready = await Ready.of(store, names, fresh_key().subscription)
+    counts = {each: 1 << number // 5 for number, each in enumerate(names)}
+    found = Counter[str]()
+    for turn in range(600):
+        who = names[turn % 40]
+        one = await ready.hears(store, who, counts[who])
+        if turn >= 40:
+            assert one is not None
+            assert len(one) == READY_MAX
+            assert one == {each: counts[each] for each in one}
+            found.update(one)
+    assert found.keys() == set(names)
+    if isinstance(store, RedisStore):  # the memory store draws evenly
+        assert sum(found[each] for each in names[20:]) > sum(found[each] for each in names[:20])
+
+
+async def test_numbers_that_the_store_has_lost_are_told_again(
+    client: Any, stores: list[Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roster, "TELL_AGAIN_US", 200_000)
+    one = stores[0]
+    assert isinstance(one, RedisStore)
+    ready = await Ready.of(one, NAMES, f"lost-{next(_numbers)}")
+    await ready.says(one, "a", 8)
+    assert client.delete(one.keys.ready(ready.name)) == 1
+
+    async def again() -> bool:
+        await ready.says(one, "a", 8)
+        return await ready.hears(one, "b") == {"a": 8}
+
+    await wait_until_async(again, "the number is back")
+
+
+async def test_numbers_of_ready_messages_cost_the_others_nothing(
+    client: Any, stores: list[Store]
+) -> None:
+    """All of 20 or of 200 change with each beat: the answer is as long, and the list the same."""
+    sizes = []
+    for members in (20, 200):
+        names = [f"sidecar-{number:04}" for number in range(members)]
+        ready = await Ready.of(stores[1], names, f"cost-{next(_numbers)}")
+        mine = await Ready.of(stores[0], ["me"], ready.name)
+        await mine.says(stores[0], "me", 0)
+        first, most = None, 0
+        for turn in range(3):
+            for each in names:
+                await ready.says(stores[1], each, 1 + turn)
+            for key in client.scan_iter(f"*{ready.name}*:t"):  # nobody is silent meanwhile
+                client.zadd(key, dict.fromkeys(client.zrange(key, 0, -1), 2**52))
+            before = int(client.info("stats")["total_net_output_bytes"])
+            report = ReadyReport(1 + turn, wants=True)
+            found = await stores[0].heartbeat(ready.name, "me", mine.boots["me"], [], "", report)
+            after = int(client.info("stats")["total_net_output_bytes"])
+            assert found.ready is not None
+            assert len(found.ready) == READY_MAX
+            if first is not None:
+                assert found.members is first
+                most = max(most, after - before - len(str(client.info("stats"))))
+            first = found.members
+        sizes.append(most)
+    assert sizes[1] < sizes[0] + 500

@@ -6,6 +6,7 @@ from ackd.core.peer_choice import SKIP_MS, PeerChoice
 def of(**ready: int) -> PeerChoice:
     """Owners, and how many messages lie ready at each."""
     choice = PeerChoice()
+    choice.owners(ready)
     choice.seen(ready)
     return choice
 
@@ -71,7 +72,7 @@ def test_only_some_owners_may_be_meant() -> None:
 def test_heartbeats_bring_owners_and_take_them_away() -> None:
     choice = of(a=0, b=0)
     choice.began("a", 1)
-    choice.seen({"a": 0, "c": 0})
+    choice.owners(["a", "c"])
     assert len(choice) == 2
     assert choice.best(0) == "c"  # one still waits at a
     for name in ("b", "nobody"):  # what is said of others changes nothing
@@ -99,3 +100,24 @@ def test_of_equals_who_gave_messages_last_is_asked_and_who_had_none_is_not() -> 
     assert choice.best(0) == "c"
     choice.began("c", 1)
     assert choice.best(0) == "b"
+
+
+def test_a_heartbeat_that_names_a_few_leaves_what_others_said_themselves() -> None:
+    choice = of(a=2, b=1)
+    choice.owners(["a", "b", "c"])
+    choice.ready("c", 8)
+    choice.seen({"b": 4}, whole=False)
+    assert choice.best(0) == "c"
+    choice.empty("c")
+    assert choice.best(0) == "b"  # of a the last heartbeat but one spoke
+    choice.empty("b")
+    assert not choice.any_ready(0)
+
+
+def test_a_heartbeat_that_names_all_goes_for_the_others_too() -> None:
+    choice = of(a=2, b=1)
+    choice.ready("b", 8)
+    choice.seen({"a": 4, "gone": 9})
+    assert choice.best(0) == "a"
+    choice.empty("a")
+    assert not choice.any_ready(0)

@@ -43,6 +43,7 @@ from ackd.engine.settlement.notes import ProgressNotes
 from ackd.engine.settlement.subscription_settles import SubscriptionSettles
 from ackd.errors import BrokerError, StoreError, StoreUnknownError
 from ackd.ports import (
+    NOTHING_READY,
     BrokerSideAcks,
     Capabilities,
     Committed,
@@ -52,6 +53,7 @@ from ackd.ports import (
     ConsumerSpec,
     Members,
     Outgoing,
+    ReadyReport,
     Record,
     StartPolicy,
     TopicInfo,
@@ -123,10 +125,16 @@ class TestStore(MemoryStore):
         return await super().apply(calls)
 
     async def heartbeat(
-        self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
+        self,
+        subscription: str,
+        name: str,
+        boot: int,
+        owned: Sequence[str],
+        note: str,
+        ready: ReadyReport = NOTHING_READY,
     ) -> Members:
         self._check()
-        return await super().heartbeat(subscription, name, boot, owned, note)
+        return await super().heartbeat(subscription, name, boot, owned, note, ready)
 
     async def texts(self, key: LedgerKey, offsets: Sequence[int]) -> list[MessageTexts | None]:
         self._check()

@@ -152,7 +152,7 @@ class Heartbeat:
             return  # the last heartbeat says what is left behind
         owned = partitions.keys()
         ready = 0 if state.paused_everywhere else partitions.held()[0]
-        membership.describe(owned, partitions.leased(), ready)
+        report = membership.describe(owned, partitions.leased(), ready)
         me, clock, run = partitions.me, self._context.clock, self._context.store.run
         sent_ms = clock.monotonic_ms()
         members = await self._context.store.heartbeat(
@@ -161,6 +161,7 @@ class Heartbeat:
             me.boot,
             [*owned, *partitions.set_aside.values()],
             write_note(membership.note),
+            report,
         )
         if run == self._context.store.run:
             membership.answered_by(run, members.now_ms, sent_ms)

@@ -64,7 +64,8 @@ class MemberNote(msgspec.Struct, omit_defaults=True):
     once. `leased`: messages that it has under lease. `halted`: it has let go of everything
     for this operation. `peer`: where others reach it; `ready`: messages that it could grant now.
     `signs`: it signs the copies that it makes. `lost`: what owners must hear of a link that broke
-    lately, should there be no other one.
+    lately, should there be no other one. `counts`: it tells and hears of ready messages beside the
+    notes; `ready` is for those builds that do not.
     """
 
     version: str = ""
@@ -79,6 +80,7 @@ class MemberNote(msgspec.Struct, omit_defaults=True):
     ready: int = 0
     signs: bool = False
     lost: list[LostAnswers] = []
+    counts: bool = False
 
 
 def write_note(note: MemberNote) -> str:
@@ -154,7 +156,8 @@ def ready_pause_ms(others: int) -> int:
 
 
 class ReportedReady:
-    """The number of ready messages that a sidecar tells others, which changes seldom among many.
+    """The number of ready messages in a note, for sidecars of older builds. It changes seldom among
+    many.
 
     Where messages have lain for `LAIN_MS`, others hear of it at once: they may have free workers.
     """

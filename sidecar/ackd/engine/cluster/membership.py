@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -24,14 +24,14 @@ from ackd.engine.cluster.members import (
     LostAnswers,
     MemberNote,
     RecordsBySidecar,
-    ReportedReady,
     View,
     left_behind,
     read_note,
 )
+from ackd.engine.cluster.ready_counts import ReadyCounts
 from ackd.engine.cluster.settings_drift import SettingsDrift
 from ackd.engine.cluster.store_clock import StoreClock
-from ackd.ports import Member, Members
+from ackd.ports import NOTHING_READY, Member, Members, ReadyReport
 
 POLL_MS = 20
 HANDED_MAX = 10_000
@@ -92,7 +92,7 @@ class InFlightShare:
         return self._reported
 
 
-# tidy: long-class methods=24 attributes=13 -- most of them answer one question in one line
+# tidy: long-class methods=26 attributes=13 -- most of them answer one question in one line
 class Membership:
     """One subscription's view of its sidecars.
 
@@ -113,7 +113,7 @@ class Membership:
         self._inherited: dict[str, None] = {}
         self._confirmed_ms = 0
         self._received_ms = 0
-        self._ready = ReportedReady()
+        self._counts = ReadyCounts(context.clock)
 
     # --- kept true by the heartbeat
 
@@ -171,6 +171,9 @@ class Membership:
         before = view.state
         view.update(members, self.note.handed, beating_ms)
         self.share.received(view, mine, self._context.clock.monotonic_ms())
+        self._counts.received(members.ready)
+        if view.state is not before:
+            self._counts.others(view.alive)
         notes = ((each.name, read_note(each.note).settings) for each in view.alive)
         self.drift.look_if_new(view.state, notes, frozenset(self._state.live.settings))
         return set() if view.state is before else view.taken() & mine
@@ -185,14 +188,14 @@ class Membership:
         """
         return self.view.left(owned), self.view.given_away(self.note.handed, owned)
 
-    def describe(self, owned: Collection[str], leased: int, ready: int) -> None:
+    def describe(self, owned: Collection[str], leased: int, ready: int) -> ReadyReport:
         """Update the note: messages under lease and ready, and the records that were given away and
-        that no sidecar owns yet. All others read each change of it, so the counts are rounded, and
-        among many sidecars the ready messages change seldom.
+        that no sidecar owns yet. All others read each change of it, so the counts are rounded.
+        Returns what is said of ready messages beside it.
         """
         bound = self._state.settings.in_flight_max
-        halt, now_ms = self._state.live.halt, self._context.clock.monotonic_ms()
-        handed = self.note.handed
+        halt, peer = self._state.live.halt, self.note.peer
+        handed, others = self.note.handed, len(self.view.alive)
         if handed or self._inherited:
             gone = self.view.taken().union(owned)
             for text in gone:
@@ -205,8 +208,9 @@ class Membership:
             handed=handed,
             halted="" if halt is None else halt.operation,
             leased=self.share.reported(bound, len(owned), leased),
-            ready=self._ready.count(ready, len(self.view.alive), now_ms) if self.note.peer else 0,
+            ready=self._counts.in_note(ready, others) if peer else 0,
         )
+        return self._counts.report(ready, others) if peer else NOTHING_READY
 
     def orphans(self) -> list[str]:
         """Return the records without a living owner that this sidecar must take."""
@@ -238,7 +242,15 @@ class Membership:
             self.note = replace(self.note, lost=lost)
             self._state.signals.beat()
 
+    def want_ready(self) -> None:
+        """A receive has found nothing here: hear where messages lie ready."""
+        self._counts.want()
+
     # --- read by other parts
+
+    def ready_elsewhere(self) -> Mapping[str, int]:
+        """How many messages lie ready at whom; another object when that was said anew."""
+        return self._counts.elsewhere
 
     def all_sign(self) -> bool:
         """Whether all living sidecars sign the copies that they make: an older build does not."""

@@ -20,6 +20,7 @@ from ackd.core.record.protocol import MessageTexts, Open, RecordCall, RecordRepl
 from ackd.engine.base.context import Context
 from ackd.errors import BrokerError
 from ackd.ports import (
+    NOTHING_READY,
     Assigned,
     Broker,
     Clock,
@@ -32,6 +33,7 @@ from ackd.ports import (
     Members,
     Outboxes,
     Places,
+    ReadyReport,
     Store,
     TopicInfo,
     TopicReplaced,
@@ -211,9 +213,15 @@ class ScopedStore:
         return await self._store.register(self._of(subscription), name)
 
     async def heartbeat(
-        self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
+        self,
+        subscription: str,
+        name: str,
+        boot: int,
+        owned: Sequence[str],
+        note: str,
+        ready: ReadyReport = NOTHING_READY,
     ) -> Members:
-        return await self._store.heartbeat(self._of(subscription), name, boot, owned, note)
+        return await self._store.heartbeat(self._of(subscription), name, boot, owned, note, ready)
 
     async def forget(self, subscription: str, name: str, boot: int) -> None:
         await self._store.forget(self._of(subscription), name, boot)

@@ -9,7 +9,7 @@ sidecar sends `PeerLost`, and the owner gives their leases back (R21).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from ackd.api.messages import Delivery
@@ -98,7 +98,8 @@ class PeerReceives:
         self._receives = receives
         self._choice = PeerChoice()
         self._addresses: Mapping[str, str] = {}
-        self._owners: Mapping[str, int] = {}
+        self._owners: Collection[str] = ()
+        self._ready: Mapping[str, int] = {}
         self._asked: dict[int, _PeerRequest] = {}
         self._idle: dict[Waiter, None] = {}
         self._reports = AnswerReports(state.name, clock)
@@ -110,13 +111,27 @@ class PeerReceives:
 
     # --- owners
 
-    def seen(self, addresses: Mapping[str, str], owners: Mapping[str, int]) -> None:
-        """Take in what a heartbeat has read: the addresses of all other living sidecars, and how
-        many messages are ready at each owner of partitions.
+    def seen(
+        self,
+        addresses: Mapping[str, str],
+        owners: Collection[str],
+        ready: Mapping[str, int],
+        *,
+        whole: bool,
+    ) -> None:
+        """Take in what a heartbeat has read: the addresses of all other living sidecars, which of
+        them own partitions, and how many messages are ready at whom; not `whole`: at some of those.
+        The same object says nothing new.
         """
-        before, self._owners, self._addresses = self._owners, owners, addresses
+        self._addresses = addresses
         self._reports.tell_all()
-        self._choice.seen(owners)
+        if owners is not self._owners:
+            self._owners = owners
+            self._choice.owners(owners)
+        before, self._ready = self._ready, ready
+        new = ready is not before
+        if new:
+            self._choice.seen(ready, whole=whole)
         for name in {asked.owner for asked in self._asked.values()} - addresses.keys():
             link = self._links.to(name)
             if link is not None:
@@ -128,9 +143,9 @@ class PeerReceives:
             if name in addresses:  # it may be silent for a while, and come back
                 self._links.want(name, addresses[name])
         self.ask_idle()
-        for name, ready in owners.items():
-            if ready and before.get(name):  # ready for a heartbeat: no receive there wants them
-                self._move(name, ready)
+        for name, count in ready.items() if new else ():
+            if name in before:  # ready for a heartbeat: no receive there wants them
+                self._move(name, count)
 
     # --- what the dispatcher asks (`ackd.engine.delivery.elsewhere`)
 

@@ -10,7 +10,7 @@ from ackd.api.messages import Delivery
 from ackd.core.lease_token import Token
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
-from ackd.engine.cluster.members import LostAnswers, read_note
+from ackd.engine.cluster.members import LostAnswers
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.waiters import Waiter
@@ -20,6 +20,7 @@ from ackd.engine.peers.links import PeerLinks, Sides
 from ackd.engine.peers.owning import PeerOffers
 from ackd.engine.peers.peer_receives import PeerReceives
 from ackd.engine.peers.questions import PeerQuestions
+from ackd.engine.peers.seen_owners import SeenOwners
 from ackd.engine.settlement.notes import ProgressNotes
 
 LEASED = "leased"
@@ -55,6 +56,7 @@ class PeerSharing:
         self._release = release
         self._brought = brought
         self._failed = failed
+        self._seen = SeenOwners()
         self._asking = PeerReceives(state, context.clock, links, self)
         self._owning = PeerOffers(state, context, dispatcher, notes, links.room)
         self.questions = PeerQuestions(state.name, links)
@@ -67,17 +69,13 @@ class PeerSharing:
 
     def others_seen(self) -> None:
         """Take in which sidecars live and what they own, after a heartbeat has read that."""
-        addresses: dict[str, str] = {}
-        owners: dict[str, int] = {}
-        for member in self._membership.alive:
-            note = read_note(member.note)
-            self._lost_by_others(note.lost)
-            if note.peer:
-                addresses[member.name] = note.peer
-                if member.owned:
-                    owners[member.name] = note.ready
-        self.questions.seen(addresses)
-        self._asking.seen(addresses, owners)
+        seen = self._seen
+        seen.look(self._membership.alive, self._membership.ready_elsewhere())
+        self._lost_by_others(seen.lost)
+        if self._asking.waits():
+            self._membership.want_ready()
+        self.questions.seen(seen.addresses)
+        self._asking.seen(seen.addresses, seen.owners, seen.ready, whole=seen.whole)
         self._links.close_idle()
         me, lost = self._links.instance, self._asking.lost_lately()
         self._membership.lost_answers([LostAnswers(owner, me, numbers) for owner, numbers in lost])
@@ -138,6 +136,7 @@ class PeerSharing:
     # --- what the dispatcher asks
 
     def wait(self, waiter: Waiter) -> bool:
+        self._membership.want_ready()
         return self._asking.wait(waiter)
 
     def end(self, waiter: Waiter) -> None:

@@ -101,7 +101,9 @@ class Bench:
 
     def seen(self, owners: Mapping[str, int], *more: str) -> None:
         names = [*owners, *more]
-        self.asking.seen({name: f"{name}:1" for name in names}, owners)
+        addresses = {name: f"{name}:1" for name in names}
+        ready = {name: count for name, count in owners.items() if count}
+        self.asking.seen(addresses, list(owners), ready, whole=True)
 
     def waits(self, wait_ms: int = 10_000, **request: object) -> Waiter:
         """A receive for which nothing is ready here."""
