@@ -33,6 +33,7 @@ from ackd.ports import (
     TopicInfo,
 )
 from ackd_adapters.rocketmq import envelope
+from ackd_adapters.rocketmq.asking import PendingQuestions
 from ackd_adapters.rocketmq.client import GroupClient, code_of, expression
 from ackd_adapters.rocketmq.config import RocketMQOptions
 from ackd_adapters.rocketmq.holds import Holds, monotonic_ms
@@ -65,7 +66,7 @@ With ackd a retry is no new delivery of the broker; only a hold that was lost is
 _NO_GROUP: Final = "group not found"
 
 
-# tidy: long-class attributes=18 -- implements a port of 17 methods
+# tidy: long-class attributes=19 -- implements a port of 17 methods
 class RocketMQConsumer:
     """Implements `ackd.ports.Consumer` and `ackd.ports.BrokerSideAcks`: the broker keeps individual
     acks.
@@ -92,6 +93,7 @@ class RocketMQConsumer:
         self._filter = expression(spec.filter)
         self._closed = False
         self._polls = Polls()
+        self._asking = PendingQuestions()
 
     # --- life
 
@@ -277,6 +279,7 @@ class RocketMQConsumer:
                 continue
             asked_ms = monotonic_ms()
             attempt = attempt or uuid.uuid4().hex
+            question = self._asking.asks(source.topic)
             try:
                 with self._polls.one():
                     found = await self._client.receive(
@@ -288,6 +291,7 @@ class RocketMQConsumer:
                         attempt_id=attempt,
                     )
             except BrokerError as error:
+                await self._events.put(self._asking.failed(source.topic, question))
                 self._tell(source.failed(code_of(error), error.detail))
                 await asyncio.sleep(PAUSE_S)
                 continue
@@ -298,6 +302,7 @@ class RocketMQConsumer:
                     found, max(asked_ms, monotonic_ms() - self._options.invisible_duration_ms // 6)
                 )
                 await self._hand_over(source, found)
+            await self._events.put(self._asking.answered(source.topic, question))
             await self._holds.room(source.broker)
 
     async def _hand_over(self, source: DrawnSource, found: list[Taken]) -> None:

@@ -263,6 +263,7 @@ class Subscription:
                 partitions,
                 self.topics,
                 self.membership,
+                self.records,
                 self.ownership.assign,
                 self.events.revoked,
             )

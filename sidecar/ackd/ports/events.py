@@ -175,5 +175,19 @@ class Arrived:
     arrivals: list[Arrival]
 
 
+@dataclass(frozen=True, slots=True)
+class Drew:
+    """All that the broker gave of this topic before `through_ms` has come in events before this,
+    but for what was lost with a question that failed.
+
+    `broken_ms`: when a question for messages failed last, 0 = none did. What the broker gave until
+    then may be lost on its way. Both are times of `Clock.monotonic_ms`.
+    """
+
+    topic: str
+    through_ms: int
+    broken_ms: int
+
+
 LogEvent = Assigned | Revoked | Lost | Fetched | EndReached | OutOfRange | TopicReplaced | Condition
-ConsumerEvent = LogEvent | Arrived
+ConsumerEvent = LogEvent | Arrived | Drew

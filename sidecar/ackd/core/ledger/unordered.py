@@ -82,7 +82,14 @@ class UnorderedLedger(Ledger[B]):
         end = 0
         while marks and now_ms - marks[0][0] >= after_ms:
             end = marks.popleft()[1]
-        lapsed, start = 0, entries.watermark
+        return self.pass_over(0, end)
+
+    def pass_over(self, start: int, end: int) -> int:
+        """Finish the gaps in [start, end): the broker will not deliver what is missing there. Keeps
+        every message that is in memory or has a lease. Returns how many offsets that were.
+        """
+        entries = self._entries
+        lapsed, start = 0, max(start, entries.watermark)
         known = sorted(offset for offset in entries.by_offset if start <= offset < end)
         for bound in (*known, end):
             lacking = bound - start - entries.finished.count_between(start, bound)

@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from ackd.core.ids import TopicPartition
 from ackd.core.ledger.unordered import UnorderedLedger
 from ackd.core.log_generations import partition_of
+from ackd.core.sources import COPIES
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.even import even
 from ackd.engine.cluster.membership import Membership
+from ackd.engine.ownership.gaps import Gaps
+from ackd.engine.ownership.records import Records
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
 from ackd.errors import StoreError
@@ -32,6 +35,7 @@ from ackd.ports import (
     AssignedPlace,
     BrokerSideAcks,
     Condition,
+    Drew,
     LogCut,
     Placed,
     Record,
@@ -69,6 +73,7 @@ class _AwaitedPartition:
     messages: list[tuple[bytes, Record]] = field(default_factory=list)
 
 
+# tidy: long-class attributes=16 -- nine collaborators, and what waits
 class BrokerAckFlow:
     """Passes messages and acks between one subscription's partitions and such a broker."""
 
@@ -80,6 +85,7 @@ class BrokerAckFlow:
         partitions: OwnedPartitions,
         topics: Topics,
         membership: Membership,
+        records: Records,
         assign: Callable[[TopicPartition], None],
         revoked: Callable[[Revoked], Awaitable[None]],
     ) -> None:
@@ -88,6 +94,7 @@ class BrokerAckFlow:
         self._partitions = partitions
         self._topics = topics
         self._membership = membership
+        self._records = records
         self._assign = assign
         self._revoked = revoked
         self._context = context
@@ -95,15 +102,20 @@ class BrokerAckFlow:
         self._waiting: dict[TopicPartition, _AwaitedPartition] = {}
         self._cuts: dict[str, int] = {}
         self._shared: tuple[object, dict[str, str]] = (None, {})
+        self._gaps = Gaps(context, partitions, consumer.hold_ms)
+        self._doubt = False
 
-    async def on(self, event: Arrived | Assigned) -> None:
+    async def on(self, event: Arrived | Assigned | Drew) -> None:
         """Take messages, or partitions that any sidecar may draw from."""
-        if isinstance(event, Assigned):
-            self._offered.update(dict.fromkeys(event.partitions))
-            self._state.health.group_assigned()
-            await self._share()
-        else:
-            await self._arrived(event)
+        match event:
+            case Assigned(found):
+                self._offered.update(dict.fromkeys(found))
+                self._state.health.group_assigned()
+                await self._share()
+            case Arrived():
+                await self._arrived(event)
+            case Drew():
+                self._gaps.drew(event)
 
     async def _share(self) -> None:
         """Choose one living sidecar to draw from each topic on each broker; every sidecar computes
@@ -153,11 +165,12 @@ class BrokerAckFlow:
             for arrival in event.arrivals:
                 self._consumer.unwanted(event.topic, arrival.id)
             return
-        found = await self._assign_places(event, known.topic_id)
+        event, found = await self._assign_places(self._drawn_here(event), known.topic_id)
         for cut in found.cuts:
             self._tell(event.topic, cut)
         self._context.metrics.fetched.at(self._state.name).inc(len(found.places))
         groups: dict[TopicPartition, list[Arrival]] = {}
+        fresh: dict[TopicPartition, list[int]] = {}
         for arrival, place in zip(event.arrivals, found.places, strict=True):
             tp = TopicPartition(event.topic, place.partition)
             if tp not in self._offered:
@@ -166,12 +179,14 @@ class BrokerAckFlow:
                 self._consumer.unwanted(event.topic, arrival.id)
                 continue
             self._consumer.placed(event.topic, arrival.id, place)
+            if not _copied(arrival) and arrival.place.offset == place.offset:
+                fresh.setdefault(tp, []).append(place.offset)
             arrival.record.offset = place.offset
             groups.setdefault(tp, []).append(arrival)
         for tp, arrivals in groups.items():
             partition = self._partitions.owned.get(tp)
             if partition is not None:
-                self._take(partition, [each.record for each in arrivals])
+                self._take(partition, [each.record for each in arrivals], fresh.get(tp, ()))
             elif tp in self._waiting:
                 self._waiting[tp].messages += [(each.id, each.record) for each in arrivals]
             else:  # it went while another one was added
@@ -234,20 +249,71 @@ class BrokerAckFlow:
                 del self._cuts[code]
                 self._state.clear(code)
 
-    async def _assign_places(self, event: Arrived, topic_id: bytes) -> Placed:
-        asked = [StoredAt(each.id, each.place, each.stored_ms) for each in event.arrivals]
+    def _drawn_here(self, event: Arrived) -> Arrived:
+        """Give back what came to a question of before this sidecar let go of the queue.
+
+        Behind a filter it gets no place: its successor may pass over that offset (`Gaps`) before
+        the message comes there, which then is a copy that nobody knows, with a place of its own
+        (I1). Without a filter it has the hour of `LAPSE_MS` to come at its place.
+        """
+        if not self._state.configured.filter:
+            return event
+        owned = self._partitions.owned
+        any_here = any(tp.topic == event.topic for tp in owned)
+        here = {tp for tp in _own_places(event) if tp in owned}
+        return self._kept(event, here, copies=any_here)
+
+    def _kept(self, event: Arrived, here: set[TopicPartition], *, copies: bool) -> Arrived:
+        """Give back what is not at its own place in one of these, and if not `copies`, all copies.
+
+        A copy that nobody knows may get a place from anyone: nothing is ever passed over there.
+        """
+        kept = []
+        for each in event.arrivals:
+            tp = TopicPartition(event.topic, each.place.partition)
+            if copies if _copied(each) else tp in here:
+                kept.append(each)
+            else:
+                self._consumer.unwanted(event.topic, each.id)
+        return Arrived(event.topic, kept)
+
+    async def _assign_places(self, event: Arrived, topic_id: bytes) -> tuple[Arrived, Placed]:
+        """Ask the store for places, once it is sure that no other sidecar draws these by now.
+        Returns what is left, too.
+        """
         name, places = self._state.name, self._context.store.places
         while True:
             try:
-                return await places.assign(name, topic_id, self._keep_ms, asked)
+                if self._doubt or not self._membership.confirmed():
+                    event = self._kept(event, await self._owned_still(event), copies=True)
+                    self._doubt = False
+                asked = [StoredAt(each.id, each.place, each.stored_ms) for each in event.arrivals]
+                return event, await places.assign(name, topic_id, self._keep_ms, asked)
             except StoreError as error:
+                self._doubt = True
                 self._state.health.fails(f"{event.topic}: {error.detail}")
             await asyncio.sleep(SHARE_MS / 1000)
 
-    def _take(self, partition: Partition, records: list[Record]) -> None:
+    async def _owned_still(self, event: Arrived) -> set[TopicPartition]:
+        """The partitions of these messages that are this sidecar's by the record. Raises
+        StoreError.
+        """
+        found = set()
+        for tp in _own_places(event):
+            partition = self._partitions.owned.get(tp)
+            if partition is None:
+                continue
+            snapshot = await self._records.peek(partition.key)
+            if snapshot is not None and snapshot.term == partition.handle.term:
+                found.add(tp)
+        return found
+
+    def _take(self, partition: Partition, records: list[Record], fresh: Sequence[int] = ()) -> None:
+        """`fresh`: offsets of those that are no copies."""
         ledger = partition.ledger
         if not isinstance(ledger, UnorderedLedger):
             return
+        self._gaps.came(partition, fresh)
         again = ledger.arrived(records)
         if again:
             self._context.metrics.acked_again.at(self._state.name).inc(len(again))
@@ -270,6 +336,8 @@ class BrokerAckFlow:
             await asyncio.sleep(SHARE_MS / 1000)
             await self._share()
             self.taken()
+            if self._state.configured.filter:
+                self._gaps.look()
             now_ms = self._context.clock.monotonic_ms()
             if now_ms - looked_ms < LOOK_MS:
                 continue
@@ -318,3 +386,14 @@ class BrokerAckFlow:
 
 def _name(source: Source) -> str:
     return f"{source.topic} {source.broker}"
+
+
+def _own_places(event: Arrived) -> set[TopicPartition]:
+    """The partitions of the messages that are no copies."""
+    partitions = {each.place.partition for each in event.arrivals if not _copied(each)}
+    return {TopicPartition(event.topic, number) for number in partitions}
+
+
+def _copied(arrival: Arrival) -> bool:
+    """Whether it is the broker's own copy of a message."""
+    return arrival.place.partition >= COPIES

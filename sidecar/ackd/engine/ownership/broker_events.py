@@ -25,6 +25,7 @@ from ackd.ports import (
     Arrived,
     Assigned,
     Condition,
+    Drew,
     EndReached,
     Fetched,
     LogEvent,
@@ -86,9 +87,10 @@ class BrokerEvents:
                 continue
             self._state.clear(CONDITION)
             for event in events:
-                if self.broker_side_acks is not None and isinstance(event, Arrived | Assigned):
-                    await self.broker_side_acks.on(event)
-                elif not isinstance(event, Arrived):
+                flow = self.broker_side_acks
+                if flow is not None and isinstance(event, Arrived | Assigned | Drew):
+                    await flow.on(event)
+                elif not isinstance(event, Arrived | Drew):
                     await self._on(event)
             self._state.signals.deliver()
 

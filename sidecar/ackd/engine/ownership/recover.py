@@ -138,12 +138,13 @@ class Recovery:
             raise NotYetError("only the assigned member may judge an external commit")
         start = found.committed.offset if found.committed.offset >= 0 else wish.start
         snapshot = await self._open(await self._request(wish, start if wish.assigned else None))
+        created = snapshot.created
         must_commit = await self._reconcile(wish, found, snapshot)
         if found.external and wish.accept_external:
             await self._end_copies(found, snapshot)
         if must_commit or snapshot.lost_chunks or snapshot.lost_origins:
             snapshot = await self._open(await self._request(wish, None, snapshot.term))
-        slots, snapshot = snapshot.slots, replace(snapshot, slots=[])
+        slots, snapshot = snapshot.slots, replace(snapshot, slots=[], created=created)
         now_ms = self._context.clock.monotonic_ms()
         repair = self._partition.opened(snapshot)
         await fill(self._partition.ledger, slots, snapshot.now_ms, now_ms)

@@ -110,7 +110,7 @@ class Policy(NamedTuple):
     unordered: bool = False
 
 
-# tidy: long-class lines=447 methods=29 attributes=27 -- ledger, record and bodies of one meet here
+# tidy: long-class lines=447 methods=29 attributes=28 -- ledger, record and bodies of one meet here
 class Partition:
     """Listens to every reply about its record; never raises into the flusher."""
 
@@ -140,7 +140,7 @@ class Partition:
         self.journal_read_ms = 0
         """When the store last answered a call, and so gave the journal."""
         self.committed = self.committed_version = self.end = -1
-        self.data_lost = False
+        self.data_lost = self.created = False
         self.has_texts = self.has_notes = True
         self.copies = Copies(tp, key, self.ledger)
         self.long_leases = LongLeases()
@@ -190,6 +190,7 @@ class Partition:
     def opened(self, snapshot: Snapshot) -> Repair:
         """Load the record's snapshot into the ledger. Fetching starts with `start_fetching`."""
         self.epoch, self.version = snapshot.epoch, snapshot.version
+        self.created |= snapshot.created
         if snapshot.moved:
             self.repairing = True
             self.repair_until_ms = self._context.clock.monotonic_ms() + REPAIR_WAIT_MS

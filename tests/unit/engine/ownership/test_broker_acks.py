@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -27,9 +28,21 @@ from ackd.engine.ownership.broker_acks import (
     WAIT_MS,
     BrokerAckFlow,
 )
+from ackd.engine.ownership.records import Records
 from ackd.engine.partition.partition import Partition, Policy
 from ackd.errors import StoreError
-from ackd.ports import Arrival, Arrived, Assigned, AssignedPlace, Condition, Record, Revoked, Source
+from ackd.ports import (
+    Arrival,
+    Arrived,
+    Assigned,
+    AssignedPlace,
+    Condition,
+    Drew,
+    Record,
+    Revoked,
+    Source,
+    StoredAt,
+)
 from ackd.store.places import MemoryPlaces
 from tests.unit.engine.world import ME, TOPIC, TOPIC_ID, World, record
 
@@ -88,6 +101,9 @@ class Choice:
     def confirmed(self) -> bool:
         return self.sure
 
+    async def jump_ms(self) -> int:
+        return 0
+
 
 class Flow:
     """The flow of one subscription."""
@@ -103,6 +119,7 @@ class Flow:
             world.partitions,
             world.topics,
             cast("Membership", self.choice),
+            Records(world.context, world.partitions, cast("Membership", self.choice)),
             self._assign,
             self._revoked,
         )
@@ -426,3 +443,59 @@ async def test_a_gap_ends_when_the_broker_would_have_sent_it_long_ago(
     assert partition.ledger.watermark == 0
     await asyncio.sleep(180)
     assert partition.ledger.watermark == (5 if steady else 0)
+
+
+@pytest.mark.parametrize("text", ["", "paid"])
+async def test_i1_i5_only_where_there_is_a_filter_gaps_end_after_seconds(
+    running: Flow, text: str
+) -> None:
+    """Else somebody moved the group ahead at the broker alone, and may move it back."""
+    state = running.world.state
+    state.configured = replace(state.configured, filter=text)
+    partition = await running.owns()
+    partition.created = True
+    await running.arrives(0, 4)
+    partition.ledger.acked([0, 4])
+    for _ in range(60):
+        await asyncio.sleep(1)
+        await running.flow.on(Drew(TOPIC, running.world.context.clock.monotonic_ms(), 0))
+    assert partition.ledger.watermark == (5 if text else 1)
+
+
+# --- what another sidecar draws ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", "paid"])
+async def test_i1_what_comes_to_a_question_of_before_it_let_go_of_the_queue(
+    flow: Flow, text: str
+) -> None:
+    """Behind a filter it gets no place, as the successor may have passed over the offset before the
+    message comes to it as a copy.
+    """
+    flow.world.state.configured = replace(flow.world.state.configured, filter=text)
+    await flow.owns()
+    flow.flow._offered[TP] = None
+    del flow.world.partitions.owned[TP]
+    await flow.arrives(3)
+    assert (flow.acks.given_back, flow.acks.places) == ([b"m3"], {})
+    copy = AssignedPlace(COPIES, 53)
+    known = await flow.world.store.places.assign(
+        "work", TOPIC_ID, KEEP_MS, [StoredAt(b"m3", copy, 0)]
+    )
+    assert known.places == [copy if text else AssignedPlace(0, 3)]
+
+
+async def test_i1_after_an_outage_of_the_store_it_asks_whose_the_messages_are(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = await flow.owns()
+    for taken in (False, True):
+        async with asyncio.TaskGroup() as group:
+            with flow.failing(monkeypatch):
+                group.create_task(flow.arrives(0))
+                await asyncio.sleep(1)
+                if taken:
+                    partition.handle.term -= 1
+            await asyncio.sleep(SHARE_MS / 1000)
+    assert partition.ledger.ready == 1
+    assert flow.acks.given_back == [b"m0"]
