@@ -124,7 +124,7 @@ class RemotingAdmin:
         answer = await self.names(ROUTE, fields)
         if answer.code == TOPIC_NOT_EXIST:
             return []
-        found = _object(ensure(f"route of {topic}", answer))
+        found = object_in(ensure(f"route of {topic}", answer))
         masters = _masters(found.get("brokerDatas", []))
         queues = [
             LogQueue(topic, each["brokerName"], masters[each["brokerName"]], number)
@@ -137,7 +137,7 @@ class RemotingAdmin:
     async def brokers(self) -> dict[str, str]:
         """The addresses of all masters by name of the broker. No proxy answers this."""
         answer = ensure("brokers", await self.names(BROKERS, {}))
-        return _masters(_object(answer).get("brokerAddrTable", {}).values())
+        return _masters(object_in(answer).get("brokerAddrTable", {}).values())
 
     # --- brokers
 
@@ -243,7 +243,7 @@ class RemotingAdmin:
         found: dict[str, dict[str, Any]] = {}
         for name, address in (await self.brokers()).items():
             answer = await self._remoting.call(address, ALL_GROUPS, {})
-            groups = _object(ensure("groups", answer)).get("subscriptionGroupTable", {})
+            groups = object_in(ensure("groups", answer)).get("subscriptionGroupTable", {})
             if self.full(group) in groups:
                 found[name] = groups[self.full(group)]
         return found
@@ -278,7 +278,8 @@ def _masters(brokers: Any) -> dict[str, str]:
     }
 
 
-def _object(answer: RemotingAnswer) -> dict[str, Any]:
+def object_in(answer: RemotingAnswer) -> dict[str, Any]:
+    """The JSON of an answer. Raises BrokerError."""
     try:
         found = json.loads(_NUMBERS.sub(_quoted, answer.body.decode()))
     except ValueError as error:

@@ -68,6 +68,17 @@ def _no_positions(
     if reader.given((*path, "start")) and reader.clean((*path, "start")):
         problem = f"{can.name} decides by itself where a new group starts; leave this out"
         reader.mistake((*path, "start"), problem, value=shown(each.start))
+    path_to_external = (*path, "external_commit")
+    if (
+        each.external_commit == "accept"
+        and reader.given(path_to_external)
+        and reader.clean(path_to_external)
+    ):
+        problem = (
+            f"{can.name} gives messages again after a crash as after a reset, so readiness names "
+            "what came again, and only `ackd seek` delivers it; leave this out"
+        )
+        reader.mistake(path_to_external, problem, value=shown("accept"), allowed="refuse")
     for index, topic in enumerate(each.topics):
         if topic.startswith("^") and reader.clean((*path, "topics")):
             problem = f"{can.name} has no patterns of topics"

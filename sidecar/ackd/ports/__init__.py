@@ -21,6 +21,7 @@ from ackd.ports.broker import (
     PublishResult,
     Stored,
 )
+from ackd.ports.broker_positions import BrokerPositions, HasPositions
 from ackd.ports.broker_side_acks import (
     BrokerSideAcks,
     KnownSource,
@@ -69,6 +70,7 @@ __all__ = [
     "Assigned",
     "AssignedPlace",
     "Broker",
+    "BrokerPositions",
     "BrokerSideAcks",
     "Capabilities",
     "Clock",
@@ -88,6 +90,7 @@ __all__ = [
     "Fetched",
     "GroupTopics",
     "Groups",
+    "HasPositions",
     "Headers",
     "KnownSource",
     "LogCut",

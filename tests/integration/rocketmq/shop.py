@@ -49,12 +49,14 @@ class Shop:
         *,
         group: str = "",
         within_s: float = 60,
+        asks: bool = True,
         keys: tuple[str, Path] | None = None,
         endpoints: str = "",
         **more: object,
     ) -> "Worker":
         """A sidecar, ready; AssertionError with what readiness says if it is not. `keys`: access
-        key, and file of the secret one. `endpoints`: of what stands before the proxy.
+        key, and file of the secret one. `asks`: it may ask the brokers themselves. `endpoints`: of
+        what stands before the proxy.
         """
         subscription = SubscriptionSettings(
             broker="b",
@@ -64,7 +66,7 @@ class Shop:
         )
         options = RocketMQOptions(
             endpoints=endpoints or self.rocketmq.endpoints,
-            name_servers=f"127.0.0.1:{self.rocketmq.ports.names}",
+            name_servers=f"127.0.0.1:{self.rocketmq.ports.names}" if asks else "",
             invisible_duration_ms=HOLD_MS,
             poll_ms=1_000,
             request_timeout_ms=15_000,

@@ -10,9 +10,8 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * Makes topics and groups for tests, one order a line on standard input, one answer a line on standard output.
  * Arguments: name server, and where access keys are demanded, key and secret.
  * Orders: `topic AT NAME QUEUES TYPE`, `group AT NAME ORDERLY RETRIES`, `drop AT NAME`, `brokers`, `queues NAME`,
- * `master BROKER` (its address), `synced CONTROLLER BROKER`
- * (how many replicas have all).
- * AT: addresses of brokers, separated by commas.
+ * `master BROKER` (its address), `synced CONTROLLER BROKER` (how many replicas have all),
+ * `reset AT GROUP TOPIC QUEUE OFFSET`. AT: addresses of brokers, separated by commas.
  */
 public final class Admin {
     private Admin() {
@@ -64,6 +63,10 @@ public final class Admin {
             case "drop":
                 admin.deleteTopicInBroker(Set.of(at), words[2]);
                 admin.deleteTopicInNameServer(Set.of(admin.getNamesrvAddr()), words[2]);
+                return "ok";
+            case "reset":
+                int queue = Integer.parseInt(words[4]);
+                admin.resetOffsetByQueueId(at[0], words[2], words[3], queue, Long.parseLong(words[5]));
                 return "ok";
             case "brokers":
                 return "ok " + admin.examineBrokerClusterInfo().getBrokerAddrTable().size();

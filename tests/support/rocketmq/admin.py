@@ -60,6 +60,10 @@ class Admin:
         self.order(f"group {self._where} {name} {str(orderly).lower()} {retries}")
         return name
 
+    def reset(self, group: str, topic: str, queue: int, offset: int) -> None:
+        """Reset a group in one queue of the first broker, as `mqadmin resetOffsetByTime` does."""
+        self.order(f"reset {self._where} {group} {topic} {queue} {offset}")
+
     def drop_topic(self, name: str) -> None:
         """Delete a topic."""
         self.order(f"drop {self._where} {name}")

@@ -258,6 +258,9 @@ def test_what_the_broker_cannot_do_is_a_mistake() -> None:
         "rocketmq can't be read by everyone without being in the group; "
         "instead give each sidecar a subscription with a `group` of its own; allowed: clustering"
     )
+    (line,) = mistakes(head + '[subscriptions.s]\ntopics = ["t"]\nexternal_commit = "accept"')
+    assert line.endswith("only `ackd seek` delivers it; leave this out; allowed: refuse")
+    read(head + '[subscriptions.s]\ntopics = ["t"]\nexternal_commit = "refuse"')
     read(head + '[subscriptions.s]\ntopics = ["t"]\nfilter = "sql92: a > 1"')
     (line,) = mistakes('[subscriptions.s]\ntopics = ["t"]\nfilter = "paid"')
     assert line.endswith(

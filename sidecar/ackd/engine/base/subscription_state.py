@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.base.copy_keys import CopyKeys
 from ackd.engine.base.live import Live
-from ackd.ports import Broker, BrokerSideAcks, Condition, Consumer
+from ackd.ports import (
+    Broker,
+    BrokerPositions,
+    BrokerSideAcks,
+    Condition,
+    Consumer,
+    HasPositions,
+)
 
 
 @dataclass(slots=True)
@@ -119,6 +126,11 @@ class SubscriptionState:
     def broker_side_acks(self) -> BrokerSideAcks | None:
         """The consumer, if its broker keeps individual acks; else None."""
         return self.consumer if isinstance(self.consumer, BrokerSideAcks) else None
+
+    @property
+    def broker_positions(self) -> BrokerPositions | None:
+        """Where a broker with individual acks is in its queues, if that can be asked or moved."""
+        return self.consumer.broker_positions if isinstance(self.consumer, HasPositions) else None
 
     def go_by(self, live: Live, settings: SubscriptionSettings) -> None:
         """Take over what operators have changed, and the settings that follow from it."""

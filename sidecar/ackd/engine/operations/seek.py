@@ -21,14 +21,14 @@ class Seeks:
         self._looking = 0
 
     async def export(self, name: str) -> ProgressExport:
-        subscription = self._subscriptions[name]
-        subscription.check_positions()
-        places = await self._look(subscription, SeekRequest(SeekTo.EARLIEST))
+        subscription, all_of_it = self._subscriptions[name], SeekRequest(SeekTo.EARLIEST)
+        subscription.check_possible(all_of_it)
+        places = await self._look(subscription, all_of_it)
         return subscription.export(places)
 
     async def seek(self, name: str, request: SeekRequest) -> SeekPlan | OperationView:
         subscription = self._subscriptions[name]
-        subscription.check_positions()
+        subscription.check_possible(request)
         if not request.dry_run:
             await subscription.check_paused()
         places = await self._look(subscription, request)

@@ -16,13 +16,15 @@ class Stage(StrEnum):
 
     HALT: all sidecars stop granting and let their partitions go. COPIES: find the copies under
     lease. RESET: move the partitions. FINISH: finish the other copies of messages that come again.
-    CHECK: make sure that the store still has every reset.
+    BROKER: where the broker hands messages out by itself, let it begin there, too. CHECK: make sure
+    that the store still has every reset.
     """
 
     HALT = "halt"
     COPIES = "copies"
     RESET = "reset"
     FINISH = "finish"
+    BROKER = "broker"
     CHECK = "check"
 
 
@@ -30,7 +32,7 @@ class SeekTarget(msgspec.Struct):
     """One partition and where it goes. `finished`: ranges above that stay finished.
 
     `held`: offsets whose copy is under lease; only that copy is delivered, not the message itself.
-    `epoch`: the reset epoch before the seek, None = not read yet.
+    `epoch`: the reset epoch before the seek, None = not read yet. `end`: of what had come before.
     """
 
     topic: str
@@ -41,6 +43,7 @@ class SeekTarget(msgspec.Struct):
     held: list[int] = []
     epoch: int | None = None
     done: bool = False
+    end: int = 0
 
     def key(self, cluster: str, subscription: str) -> LedgerKey:
         """Key of the partition's record."""

@@ -23,6 +23,7 @@ from ackd.engine.cluster.members import UNCONFIRMED_MS
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.control.control import Control
 from ackd.engine.operations.archive import Archive, KeepRight
+from ackd.engine.operations.broker_half import move_broker
 from ackd.engine.operations.seek_document import SeekDocument, SeekTarget, Stage
 from ackd.engine.ownership import undo
 from ackd.engine.ownership.external_reset import skip
@@ -87,6 +88,9 @@ class SeekJob:
                     document.stage = Stage.FINISH
                 case Stage.FINISH:
                     await self._finish_copies()
+                    document.stage = Stage.BROKER
+                case Stage.BROKER:
+                    await move_broker(self._state, self._context.store, document)
                     document.stage = Stage.CHECK
                 case Stage.CHECK:
                     await self._check()
@@ -145,7 +149,7 @@ class SeekJob:
         document.keep = []
         for target in document.targets:
             target.held = []
-        if document.increase_only:
+        if document.increase_only or self._state.broker_side_acks is not None:
             return
         async with open_log(self._state, self._context, self._retry_topic, "seek") as log:
             for number in log.partitions:
@@ -170,6 +174,8 @@ class SeekJob:
         document = self._document
         if document.increase_only or not any(target.done for target in document.targets):
             return
+        if self._state.broker_side_acks is not None:
+            return  # nothing moves to a retry topic there
         async with open_log(self._state, self._context, self._retry_topic, "seek") as log:
             for number in log.partitions:
                 taken = await self._records.take(self._retry_key(log, number), None)

@@ -18,6 +18,7 @@ from ackd.api.progress import (
 )
 from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ids import TopicPartition
+from ackd.core.log_generations import GENERATIONS_MAX, partition_of
 from ackd.core.record.protocol import Snapshot
 from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
@@ -82,14 +83,23 @@ class SubscriptionSeeks:
             [_progress(place, place.snapshot) for place in places if place.snapshot is not None],
         )
 
-    def check_positions(self) -> None:
-        """Refuse where the broker keeps an ack for each message and no position of the group.
-        Raises NotSupportedError.
+    def check_possible(self, request: SeekRequest) -> None:
+        """Refuse what needs to know the log of a broker that can't be asked. Raises
+        NotSupportedError.
         """
-        if self._state.broker_side_acks is not None:
+        state = self._state
+        if state.broker_side_acks is None:
+            return
+        positions = state.broker_positions
+        if positions is None:
             raise NotSupportedError(
-                f"the broker of {self._state.name} keeps no position of a group, only an ack for "
+                f"the broker of {state.name} keeps no position of a group, only an ack for "
                 "each message: there is none to move, to export or to take over"
+            )
+        if request.to in (SeekTo.TIME, SeekTo.LATEST) and not positions.on:
+            raise NotSupportedError(
+                f"only the broker of {state.name} knows which offset that is, and its options "
+                "don't say how to ask it: set `name_servers`, or name the offsets (`--position`)"
             )
 
     async def check_paused(self) -> None:
@@ -132,8 +142,11 @@ class SubscriptionSeeks:
         found = {
             tp: SeekPlace(info, tp)
             for info in sorted(infos, key=lambda each: each.topic)
-            for tp in (TopicPartition(info.topic, number) for number in range(info.partitions))
+            for tp in self._partitions_of(info)
         }
+        if state.broker_side_acks is not None:
+            for place in list(found.values()):
+                found.update({each.tp: each for each in await self._later(place)})
         wanted = {TopicPartition(each.topic, each.partition): each for each in request.positions}
         unknown = [f"{tp.topic}/{tp.partition}" for tp in wanted if tp not in found]
         if unknown:
@@ -161,11 +174,42 @@ class SubscriptionSeeks:
                 raise NothingToUndoError
         return places
 
+    def _partitions_of(self, info: TopicInfo) -> Sequence[TopicPartition]:
+        positions = self._state.broker_positions
+        if positions is not None:
+            return positions.queues(info.topic)
+        return [TopicPartition(info.topic, number) for number in range(info.partitions)]
+
+    async def _later(self, place: SeekPlace) -> list[SeekPlace]:
+        """The partitions in which a log goes on that was cut (`ackd.core.log_generations`)."""
+        found = []
+        for generation in range(1, GENERATIONS_MAX):
+            number = partition_of(place.tp.partition, generation)
+            later = SeekPlace(place.info, TopicPartition(place.tp.topic, number))
+            key = _target(later, 0).key(self._state.cluster, self._state.name)
+            if await self._records.peek(key) is None:
+                break
+            found.append(later)
+        return found
+
+    async def _range(self, tp: TopicPartition, snapshot: Snapshot | None) -> tuple[int, int]:
+        """First and end offset of the log; if that can't be asked, what the record knows of it."""
+        positions = self._state.broker_positions
+        if positions is None:
+            return await self._state.consumer.log_range(tp)
+        if positions.on:
+            return await positions.range(tp)
+        if snapshot is None:
+            return 0, 0
+        highest = ChunkedBitmap.of(snapshot.chunks).highest() or 0
+        ends = [snapshot.watermark, highest + 1, *(each.offset + 1 for each in snapshot.slots)]
+        return 0, max(ends)
+
     async def _fill(self, place: SeekPlace, request: SeekRequest, wanted: Position | None) -> None:
         tp, info, state = place.tp, place.info, self._state
         key = _target(place, 0).key(state.cluster, state.name)
-        place.first, place.end = await state.consumer.log_range(tp)
         place.snapshot = await self._records.peek(key)
+        place.first, place.end = await self._range(tp, place.snapshot)
         match request.to:
             case SeekTo.EARLIEST:
                 offset = place.first
@@ -246,4 +290,5 @@ def _both(one: ChunkedBitmap, other: ChunkedBitmap, start: int, end: int) -> int
 
 def _target(place: SeekPlace, offset: int, finished: Sequence[tuple[int, int]] = ()) -> SeekTarget:
     topic_id = place.info.topic_id.hex()
-    return SeekTarget(place.tp.topic, topic_id, place.tp.partition, offset, list(finished))
+    topic, number = place.tp
+    return SeekTarget(topic, topic_id, number, offset, list(finished), end=place.end)

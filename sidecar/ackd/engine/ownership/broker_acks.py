@@ -23,6 +23,8 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.even import even
 from ackd.engine.cluster.membership import Membership
+from ackd.engine.ownership.awaited_seeks import AwaitedSeeks
+from ackd.engine.ownership.broker_resets import BrokerResets
 from ackd.engine.ownership.gaps import Gaps
 from ackd.engine.ownership.records import Records
 from ackd.engine.partition.owned import OwnedPartitions, Topics
@@ -73,7 +75,7 @@ class _AwaitedPartition:
     messages: list[tuple[bytes, Record]] = field(default_factory=list)
 
 
-# tidy: long-class attributes=16 -- nine collaborators, and what waits
+# tidy: long-class attributes=17 -- ten collaborators, and what waits
 class BrokerAckFlow:
     """Passes messages and acks between one subscription's partitions and such a broker."""
 
@@ -104,6 +106,8 @@ class BrokerAckFlow:
         self._shared: tuple[object, dict[str, str]] = (None, {})
         self._gaps = Gaps(context, partitions, consumer.hold_ms)
         self._doubt = False
+        self._awaited = AwaitedSeeks(state, context)
+        self._resets = BrokerResets(state, context, self._gaps, self._awaited)
 
     async def on(self, event: Arrived | Assigned | Drew) -> None:
         """Take messages, or partitions that any sidecar may draw from."""
@@ -314,8 +318,10 @@ class BrokerAckFlow:
         if not isinstance(ledger, UnorderedLedger):
             return
         self._gaps.came(partition, fresh)
-        again = ledger.arrived(records)
+        self._awaited.came(partition, fresh)
+        again, own = ledger.arrived(records), {*fresh}
         if again:
+            self._resets.again(partition, [each for each in again if each in own])
             self._context.metrics.acked_again.at(self._state.name).inc(len(again))
             self._consumer.finished(partition.tp, again)
         partition.log_reaches(ledger.position)
@@ -331,13 +337,26 @@ class BrokerAckFlow:
         """Until cancelled: keep the message-id aliases of messages held for long, and ack messages
         whose finish was missed while a record was re-read.
         """
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch())
+            await self._upkeep()
+
+    async def _watch(self) -> None:
+        """Ask the brokers what has to be asked, which may take long."""
+        while True:
+            await asyncio.sleep(SHARE_MS / 1000)
+            partitions = list(self._partitions.owned.values())
+            await self._awaited.look(partitions)
+            await self._resets.look(partitions)
+
+    async def _upkeep(self) -> None:
         looked_ms = reminded_ms = self._context.clock.monotonic_ms()
         while True:
             await asyncio.sleep(SHARE_MS / 1000)
             await self._share()
             self.taken()
             if self._state.configured.filter:
-                self._gaps.look()
+                self._gaps.look(self._awaited.waits)
             now_ms = self._context.clock.monotonic_ms()
             if now_ms - looked_ms < LOOK_MS:
                 continue
@@ -356,10 +375,8 @@ class BrokerAckFlow:
         conditions = self._state.conditions.values()
         steady = not any(each.away for each in conditions)
         for partition in list(self._partitions.owned.values()):
-            ledger = partition.ledger
-            if isinstance(ledger, UnorderedLedger) and ledger.lapse(
-                now_ms, LAPSE_MS, steady=steady
-            ):
+            ledger, still = partition.ledger, steady and not self._awaited.waits(partition)
+            if isinstance(ledger, UnorderedLedger) and ledger.lapse(now_ms, LAPSE_MS, steady=still):
                 partition.perform()
 
     def _finish_missed(self, topic: str, held: list[tuple[bytes, AssignedPlace]]) -> None:

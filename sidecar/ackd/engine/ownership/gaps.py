@@ -22,7 +22,7 @@ before (`broker_acks.LAPSE_MS`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -104,8 +104,15 @@ class Gaps:
             drawn.first = next((each for each in found if each >= drawn.known), None)
         drawn.next = max(drawn.next, found[-1] + 1)
 
-    def look(self) -> None:
-        """Pass over what is due. Called about every half second."""
+    def broken_ms(self, topic: str) -> int:
+        """When a question failed last; 0: none did."""
+        drew = self._drew.get(topic)
+        return 0 if drew is None else drew.broken_ms
+
+    def look(self, waits: Callable[[Partition], bool]) -> None:
+        """Pass over what is due. Called about every half second. `waits`: whether a seek may bring
+        messages of this partition.
+        """
         now_ms = self._clock.monotonic_ms()
         for partition in list(self._partitions.owned.values()):
             drawn, drew = self._drawn.get(partition), self._drew.get(partition.tp.topic)
@@ -114,7 +121,7 @@ class Gaps:
                 continue
             marks, first = drawn.marks, drawn.first
             until_ms = drew.broken_ms + BROKEN_MS + self._hold_ms if drew.broken_ms else 0
-            if first is None or now_ms < until_ms:
+            if first is None or now_ms < until_ms or waits(partition):
                 marks.clear()
                 continue
             if drawn.next > (marks[-1][1] if marks else drawn.end):

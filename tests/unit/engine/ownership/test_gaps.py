@@ -26,6 +26,7 @@ class Queue:
         self.world = world
         self.gaps = Gaps(world.context, world.partitions, HOLD_MS)
         self.partition: Partition
+        self.seeks = False
 
     async def owns(self, *, created: bool = False) -> None:
         """This sidecar owns it from now on. `created`: nobody did before."""
@@ -41,6 +42,11 @@ class Queue:
         self.partition.ledger.arrived(records)  # type: ignore[attr-defined]
         self.partition.ledger.acked(offsets)
 
+    def waits(self, partition: Partition) -> bool:
+        """Whether a seek of it is yet to bring messages."""
+        assert partition is self.partition
+        return self.seeks
+
     def drew(self, *, ago_ms: int = 0, broken_ms: int = 0) -> None:
         """All has come that was given until then."""
         now_ms = self.world.context.clock.monotonic_ms()
@@ -52,7 +58,7 @@ class Queue:
         for _ in range(ms // SECOND_MS):
             await asyncio.sleep(1)
             self.drew(broken_ms=broken)
-            self.gaps.look()
+            self.gaps.look(self.waits)
 
     @property
     def watermark(self) -> int:
@@ -99,7 +105,7 @@ async def test_i1_while_an_older_question_is_pending_nothing_is_passed_over(queu
     for _ in range(60):
         await asyncio.sleep(1)
         queue.drew(ago_ms=queue.world.context.clock.monotonic_ms() - asked_ms)
-        queue.gaps.look()
+        queue.gaps.look(queue.waits)
     assert queue.watermark == 0
     queue.comes(0, 1)
     await queue.passes(PASSED_MS)
@@ -169,6 +175,17 @@ async def test_i1_what_the_record_knew_at_a_takeover_is_no_sign_of_what_is_missi
     assert queue.partition.ledger.finished.first_clear(60) == 66
 
 
+async def test_i1_while_a_seek_waits_for_the_broker_nothing_is_passed_over(queue: Queue) -> None:
+    await queue.owns(created=True)
+    queue.seeks = True
+    queue.comes(3)
+    await queue.passes(10 * PASSED_MS)
+    assert queue.watermark == 0
+    queue.seeks = False
+    await queue.passes(PASSED_MS + 2 * SECOND_MS)
+    assert queue.watermark == 4
+
+
 async def test_a_copy_at_its_old_place_says_nothing_of_what_is_missing(queue: Queue) -> None:
     await queue.owns(created=True)
     queue.comes(9, copies=True)
@@ -209,7 +226,7 @@ async def test_i1_i5_whatever_comes_late_is_never_passed_over_before_it_came(
             came.update(each[2])
             through_ms = min((asked for _, asked, _ in pending), default=now_ms)
             queue.gaps.drew(Drew(TOPIC, through_ms, broken_ms))
-        queue.gaps.look()
+        queue.gaps.look(queue.waits)
         ledger = queue.partition.ledger
         assert not [each for each in wanted if each not in came and ledger.over(each)], seed
     assert came == {*wanted}, seed
