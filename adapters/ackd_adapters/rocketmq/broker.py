@@ -53,7 +53,9 @@ _REFUSED: Final = frozenset(
 _FIFO: Final = {MessageType.FIFO}
 _WRONG_TYPE: Final = "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"
 _TYPE_UNKNOWN: Final = "the expected type is UNSPECIFIED"
-"""A proxy says so of every message while it can't ask the topic's brokers, as in a failover."""
+"""A proxy says so of a message to a topic that does not exist, and of every message while it can't
+ask the topic's brokers, as in a failover.
+"""
 _PRESSURE: Final = frozenset({"TOO_MANY_REQUESTS", "RESOURCE_EXHAUSTED"})
 
 RETRY_PREFIX: Final = "ackd-retry-"
@@ -156,7 +158,7 @@ class RocketMQBroker:
         return [results[index] for index in range(len(messages))]
 
     async def _send(self, message: Outgoing) -> PublishResult:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms, queues = time.time_ns() // 1_000_000, list[MessageQueue]()
         try:
             async with self._sends:
                 queues = await self._route(message.topic)
@@ -170,7 +172,7 @@ class RocketMQBroker:
         except ValueError as error:
             return NotStored(Failure.REFUSED, "ILLEGAL_MESSAGE", str(error))
         except BrokerError as error:
-            return self._not_stored(error)
+            return self._not_stored(error, known=bool(queues))
         self._condition = None
         return Stored(message.topic, 0, sent.offset)
 
@@ -186,10 +188,11 @@ class RocketMQBroker:
             return f"a body has at most {self.capabilities.value_bytes_max} bytes"
         return ""
 
-    def _not_stored(self, error: BrokerError) -> NotStored:
+    def _not_stored(self, error: BrokerError, *, known: bool) -> NotStored:
+        """`known`: the topic exists."""
         code = code_of(error)
         kind = Failure.UNKNOWN
-        if code == _WRONG_TYPE and _TYPE_UNKNOWN in error.detail:
+        if known and code == _WRONG_TYPE and _TYPE_UNKNOWN in error.detail:
             kind = Failure.NOT_STORED
         elif code in _REFUSED:
             kind = Failure.REFUSED

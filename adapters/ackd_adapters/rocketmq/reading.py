@@ -149,9 +149,12 @@ class RocketMQReader:
 
     async def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """Of a `%RETRY%` topic what the group's own consumers have confirmed counts as gone. A
-        number of no queue has nothing. Raises BrokerError.
+        number of no queue, below that of another one, has nothing. Raises BrokerError.
         """
-        if partition not in self._queues and partition not in self._away:
+        known = {**self._queues, **self._away}
+        if partition not in known and partition < max(
+            (tp for tp in known if tp.topic == partition.topic), default=partition
+        ):
             return 0, 0
         queue = self._queue(partition)
         first, end = await self._admin.range(queue)

@@ -41,7 +41,7 @@ NOTHING = {
     *("ackd_streams", "ackd_push_calls_total", "ackd_push_seconds", "ackd_push_running"),
     *("ackd_push_breaker_open", "ackd_paused", "ackd_rate_waits_total", "ackd_dead_letters_total"),
     *("ackd_dead_letter_depth", "ackd_oldest_dead_letter_age_seconds"),
-    "ackd_dead_letters_unreadable",
+    *("ackd_dead_letters_unreadable", "ackd_dead_letters_uncounted"),
     *("ackd_notes_total", "ackd_notes_dropped_total", "ackd_cancels_total"),
     *(
         "ackd_circuit_breaker_open",

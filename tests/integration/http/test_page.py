@@ -87,7 +87,7 @@ def test_page_names_what_exists() -> None:
     configuration = (REPO / "sidecar/ackd/config/schema.py").read_text()
     for name in re.findall(r"`(?:server\.)?([a-z_]+_(?:ms|max|file))`", text):
         assert name in configuration or name in {
-            *("wait_ms", "bytes_max", "delay_ms", "duration_ms")
+            *("wait_ms", "bytes_max", "delay_ms", "duration_ms", "first_seen_ms", "published_ms")
         }, name
     routes = (REPO / "docs" / "reference" / "routes.md").read_text()
     known = [
