@@ -158,7 +158,7 @@ class RocketMQBroker:
         return [results[index] for index in range(len(messages))]
 
     async def _send(self, message: Outgoing) -> PublishResult:
-        now_ms, queues = time.time_ns() // 1_000_000, list[MessageQueue]()
+        now_ms = time.time_ns() // 1_000_000
         try:
             async with self._sends:
                 queues = await self._route(message.topic)
@@ -172,7 +172,7 @@ class RocketMQBroker:
         except ValueError as error:
             return NotStored(Failure.REFUSED, "ILLEGAL_MESSAGE", str(error))
         except BrokerError as error:
-            return self._not_stored(error, known=bool(queues))
+            return self._not_stored(error, known=message.topic in self._routes)
         self._condition = None
         return Stored(message.topic, 0, sent.offset)
 
@@ -189,7 +189,7 @@ class RocketMQBroker:
         return ""
 
     def _not_stored(self, error: BrokerError, *, known: bool) -> NotStored:
-        """`known`: the topic exists."""
+        """`known`: the topic was there before, so it is more likely away than not there."""
         code = code_of(error)
         kind = Failure.UNKNOWN
         if known and code == _WRONG_TYPE and _TYPE_UNKNOWN in error.detail:
