@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 class Polls:
@@ -31,11 +31,8 @@ class Polls:
             if not self._open:
                 self._none.set()
 
-    async def ended(self, within_s: float) -> bool:
-        """Wait until none is under way; False if that takes longer."""
-        try:
+    async def ended(self, within_s: float) -> None:
+        """Wait until none is under way, for a bounded time."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._none.wait()
-        except TimeoutError:
-            return False
-        return True

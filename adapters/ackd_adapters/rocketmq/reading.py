@@ -131,11 +131,14 @@ class RocketMQReader:
         """As many partitions as the highest number needs."""
         found = []
         for topic in self._spec.topics:
-            known = [tp.partition for tp in (*self._queues, *self._away) if tp.topic == topic]
-            if known:
+            if known := self._numbers_of(topic):
                 identity = topic_id(self._namespace, topic)
                 found.append(TopicInfo(topic, identity, 1 + max(known)))
         return found
+
+    def _numbers_of(self, topic: str) -> set[int]:
+        """The numbers of its queues, also of those whose broker is away."""
+        return {tp.partition for tp in (*self._queues, *self._away) if tp.topic == topic}
 
     async def committed(
         self, partitions: Sequence[TopicPartition]
@@ -151,10 +154,8 @@ class RocketMQReader:
         """Of a `%RETRY%` topic what the group's own consumers have confirmed counts as gone. A
         number of no queue, below that of another one, has nothing. Raises BrokerError.
         """
-        known = {**self._queues, **self._away}
-        if partition not in known and partition < max(
-            (tp for tp in known if tp.topic == partition.topic), default=partition
-        ):
+        known, number = self._numbers_of(partition.topic), partition.partition
+        if known and number not in known and number < max(known):
             return 0, 0
         queue = self._queue(partition)
         first, end = await self._admin.range(queue)
