@@ -35,7 +35,7 @@ _RESULT = Struct(">BBHQQI?")
 _JOURNAL = Struct(">QBQQH")
 FAILED = 255
 """In the place of the verdict: the call failed, and the error's text follows."""
-_OPEN = Struct(">QQHqQBQ")
+_OPEN = Struct(">QQHqQBQQ")
 _PEEK = 2
 """Stands where it says whether an absent record is made."""
 _OPENED = Struct(">B??QQQQQIHQQQ?")
@@ -125,10 +125,7 @@ def decode_reply(data: bytes) -> RecordReply:
         data = data[: -_ITEM.size]
     journal = None
     if flag & _JOURNALED:
-        journal = [
-            JournalEntry(offset, outcomes[outcome], when_ms, fence, attempt)
-            for offset, outcome, when_ms, fence, attempt in _JOURNAL.iter_unpack(data[end:])
-        ]
+        journal = _journal(data[end:])
     has_texts, has_notes = bool(flag & _HAS_TEXTS), bool(flag & _HAS_NOTES)
     numbers = now_ms, version, rollback_epoch, epoch, term, watermark, journal_next
     return RecordReply(CallStatus.OK, *numbers, results, journal, has_texts, has_notes, dropped)
@@ -146,6 +143,7 @@ def encode_open(request: Open, run: bytes) -> bytes:
             request.grace_ms,
             _PEEK if request.peek else request.create_at is not None,
             request.create_at or 0,
+            request.journal_from,
         )
         return b"".join((head, bytes([len(run)]), run, _SIZE.pack(len(owner)), owner))
     except (struct.error, ValueError) as error:
@@ -178,6 +176,9 @@ def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]
         if name == b"k":
             snapshot.blocked = _keys(data)
             continue
+        if name == b"j":
+            snapshot.journal = _journal(data)
+            continue
         index = int(name[1:])
         if name[:1] == b"b":
             if data:
@@ -191,6 +192,13 @@ def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]
     snapshot.chunks = dict(sorted(snapshot.chunks.items()))
     snapshot.lost_chunks = sorted(lost)
     return snapshot, _slots(raw_slots, snapshot)
+
+
+def _journal(data: bytes) -> list[JournalEntry]:
+    return [
+        JournalEntry(offset, _OUTCOMES[outcome], when_ms, fence, attempt)
+        for offset, outcome, when_ms, fence, attempt in _JOURNAL.iter_unpack(data)
+    ]
 
 
 def _keys(data: bytes) -> list[int]:

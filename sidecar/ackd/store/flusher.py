@@ -197,12 +197,15 @@ class Flusher:
     async def open(self, request: Open, handle: LedgerHandle) -> Snapshot:
         """Take or re-read the partition of `handle`, in order with its calls; fills the handle.
 
-        Submissions for the same partition wait meanwhile, others go on.
+        Re-reading brings what other sidecars settled since the owner's last call. Submissions for
+        the same partition wait meanwhile, others go on.
         """
         with self._holding(request.key):
             while any(flight.call.key == request.key for flight in self._flights):
                 self._replied.clear()
                 await self._replied.wait()
+            if request.term:
+                request = replace(request, journal_from=handle.journal_next)
             snapshot = await self._store.open(request)
             if snapshot.verdict is CallStatus.OK:
                 handle.opened(snapshot)

@@ -1,13 +1,13 @@
 -- Takes a partition's record for a new owner, or reads it: `create` and `open_record` of core/record/decide.py.
 --
 -- The answer is a list: the packed header, the previous owner, then pairs of a name and bytes: `k` and the
--- blocked keys (if there are any), and each chunk (`s<n>` slots, `b<n>` bits; no bytes = the store lost it).
+-- blocked keys, `j` and journal entries from `journal_from` on (if there are any), and each chunk (`s<n>` slots, `b<n>` bits; no bytes = the store lost it).
 -- `term` 0: take the record; `create`: 1 = make it if it is absent, 2 = only read it (`peek`).
 local META, ARG = KEYS[1], ARGV[1]
 local BASE = sub(META, 1, -2)
 local OPENED = ">BBBI8I8I8I8I8I4HI8I8I8B"
-local term, incarnation, rollback_epoch, jump_ms, grace, create, create_at, run, owner =
-  unpack_(">I8I8Hi8I8BI8Bc0Hc0", ARG)
+local term, incarnation, rollback_epoch, jump_ms, grace, create, create_at, journal_from, run, owner =
+  unpack_(">I8I8Hi8I8BI8I8Bc0Hc0", ARG)
 local cold, hot, previous, h_run = unpack(call("HMGET", META, "c", "h", "o", "r"))
 local created = 0
 
@@ -29,6 +29,11 @@ local layout, h_incarnation, h_term, epoch, h_rollback_epoch, fence_floor, water
   repair_until, dropped, origin_count = unpack_(COLD, cold)
 local version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, hot)
 if not peek and term ~= 0 and term ~= h_term then return refuse(CallStatus.FENCED, h_term, previous) end
+
+-- In a cluster, reading a key that is moving to another node fails, so it is read before the first write.
+local wanted, journal = 0, {}
+if journal_from ~= 0 then wanted = math.min(journal_next - journal_from, Bound.JOURNAL_MAX) end
+if wanted > 0 then journal = call("LRANGE", BASE .. "j", -wanted, -1) end
 
 -- Another server run means that the store may have gone back in time: set a new rollback epoch for tokens, give
 -- grace to leases, and wait for the replays of sidecars.
@@ -61,6 +66,10 @@ if origin_count > 0 and call("HEXISTS", BASE .. "p", "k") == 1 then
   end
   answer[#answer + 1] = "k"
   answer[#answer + 1] = table.concat(keys)
+end
+if journal[1] then
+  answer[#answer + 1] = "j"
+  answer[#answer + 1] = table.concat(journal)
 end
 for _, field in ipairs(call("HKEYS", META)) do
   local kind = sub(field, 1, 1)

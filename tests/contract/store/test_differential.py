@@ -287,6 +287,11 @@ def random_op(rng: random.Random, pair: Pair) -> Op:
             return PLAIN[kind](offset)
 
 
+def _journal_from(rng: random.Random, record: PartitionRecord) -> int:
+    """Nothing, some of the journal, all, or what is yet to come."""
+    return max(rng.choice([0, 1, record.journal_next - rng.randrange(-2, 9)]), 0)
+
+
 def random_open(rng: random.Random, pair: Pair) -> Open:
     """Take over, or read again."""
     return Open(
@@ -298,6 +303,7 @@ def random_open(rng: random.Random, pair: Pair) -> Open:
         create_at=rng.choice([0, 30, None]),
         term=rng.choice([0, 0, pair.term, pair.term, 5]),
         jump_ms=rng.choice([0, 0, 200, -150]),
+        journal_from=0 if pair.record is None else _journal_from(rng, pair.record),
     )
 
 

@@ -213,7 +213,7 @@ class Ledger(Generic[B]):
         self._life.slots(snapshot.slots, snapshot.now_ms, now_ms, before.entries)
         clock.ticked_ms = now_ms
         self._order_again(before, snapshot.blocked)
-        repair = self._merge(before) if same else Repair([], 0, [], [])
+        repair = self._merge(before, snapshot.journal) if same else Repair([], 0, [], [])
         repair = repair._replace(origin_records=self.send_back.reread(snapshot.now_ms, now_ms))
         self.intake.delays.reread(before.entries)
         for offset, old in before.entries.items():
@@ -245,12 +245,12 @@ class Ledger(Generic[B]):
             elif position.origin_record is not None:
                 entries.effects.append(LeaveKeyQueue(offset, position.origin_record))
 
-    def _merge(self, before: Before[B]) -> Repair:
+    def _merge(self, before: Before[B], journal: Iterable[JournalEntry]) -> Repair:
         # A message that moved to the retry topic is not merely finished: see
         # `SendBackTracker.reread`.
         entries, sent = self._entries, self.send_back.sent_before
         known = entries.by_offset, entries.finished, entries.watermark
-        repair = compare(before, *known, sent)
+        repair = compare(before, *known, sent, journal)
         for offset in repair.finished:
             self._life.finish(offset)
         for lease in repair.leases:

@@ -4,13 +4,13 @@ R10, R12).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple
 
 from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ledger.entry import UNKNOWN_ROLLBACK_EPOCH, B, Entry, EntryStatus
 from ackd.core.ledger.sent_back import Lease, MovedMessages
-from ackd.core.record.protocol import SlotView
+from ackd.core.record.protocol import JournalEntry, SlotView
 from ackd.core.record.transitions import State
 
 
@@ -47,11 +47,15 @@ def compare(
     finished: ChunkedBitmap,
     watermark: int,
     sent: Collection[int] = (),
+    journal: Iterable[JournalEntry] = (),
 ) -> Repair:
     """The differences between the re-read record (`entries`, `finished`, `watermark`) and `before`.
 
-    `sent`: messages that moved to the retry topic; their finish is not replayed.
+    `sent`: messages that moved to the retry topic; their finish is not replayed. `journal`: what
+    other sidecars settled since the owner's last call. Each entry is later than all that the owner
+    knows, so a lease that it ends sooner was not lost.
     """
+    settled = {(each.offset, each.fence, each.when_ms) for each in journal}
     orphans, leases = [], []
     for offset, old in before.entries.items():
         if offset < watermark or offset in finished:
@@ -63,6 +67,7 @@ def compare(
             old.status is EntryStatus.LEASED
             and old.rollback_epoch != UNKNOWN_ROLLBACK_EPOCH
             and (now is None or _forgot(old, now))
+            and (now is None or (offset, now.fence, now.when_ms) not in settled)
         ):
             leases.append((offset, old.fence, old.rollback_epoch, old.attempt, old.due_ms))
     lost_end = before.confirmed if before.confirmed > watermark else 0

@@ -128,6 +128,7 @@ def open_record(
         lost_chunks=sorted(record.listed - record.finished.chunks.keys()),
         lost_origins=record.origins_lost,
         blocked=sorted(record.blocked),
+        journal=_journal_from(record, request.journal_from),
     )
 
 
@@ -354,6 +355,12 @@ def _journal(
     while len(record.journal) > JOURNAL_MAX:
         record.journal.popleft()
     return []
+
+
+def _journal_from(record: PartitionRecord, start: int) -> list[JournalEntry]:
+    """The newest entries that are not older than `start`, as far as the store has them."""
+    wanted = max(record.journal_next - start, 0) if start else 0
+    return list(record.journal)[max(len(record.journal) - wanted, 0) :]
 
 
 def _touches(op: Op, lost: set[int]) -> bool:

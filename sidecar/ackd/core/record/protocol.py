@@ -216,7 +216,8 @@ class Open:
     `create_at` None: it must exist. `owner`: `SidecarId.text()`. `rollback_epoch`, `incarnation`:
     fresh random numbers (16 and 48 bits) for the store to use if it needs them. `jump_ms`: by how
     much, at least, the store's clock jumped ahead (negative: back) with the last change of the
-    server run. `grace_ms`: how long expiry waits after a change of the server run.
+    server run. `grace_ms`: how long expiry waits after a change of the server run. `journal_from`:
+    also read the journal from this entry on, as far as the store has it (0: not at all).
     """
 
     key: LedgerKey
@@ -228,12 +229,14 @@ class Open:
     term: int = 0
     jump_ms: int = 0
     peek: bool = False
+    journal_from: int = 0
 
 
 @dataclass(slots=True)
 class Snapshot:
     """A record as read by `Open`. `chunks`: bitmap chunks (index -> bytes) at or above the
     watermark. `lost_origins`: the store has lost origin records (R14). `blocked`: the blocked keys.
+    `journal`: the newest entries from `Open.journal_from` on.
     """
 
     verdict: CallStatus
@@ -255,3 +258,4 @@ class Snapshot:
     lost_chunks: list[int] = field(default_factory=list)
     lost_origins: bool = False
     blocked: list[int] = field(default_factory=list)
+    journal: list[JournalEntry] = field(default_factory=list)

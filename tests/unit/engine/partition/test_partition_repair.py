@@ -11,7 +11,7 @@ from copy import deepcopy
 
 import pytest
 
-from ackd.core.ledger.entry import EntryStatus
+from ackd.core.ledger.entry import STATUS_OF, EntryStatus
 from ackd.core.ledger.repair import Repair
 from ackd.core.ledger.sent_back import MovedMessages
 from ackd.core.record.decide import REPAIR_WAIT_MS
@@ -332,6 +332,58 @@ async def test_r10_what_the_store_forgot_is_written_back(world: World) -> None:
     ack = settle(partition, Verb.ACK, 2)
     reply = await world.flusher.submit(world.handle(), [ack])
     assert reply.results[0].outcome is Outcome.ACKED
+
+
+@pytest.mark.parametrize(
+    ("verb", "state"),
+    [
+        (Verb.EXTEND, State.LEASED),
+        (Verb.RETRY, State.WAITING),
+        (Verb.RELEASE, State.RELEASED),
+        (Verb.DEAD, State.DEAD),
+    ],
+)
+async def test_r10_what_others_settled_before_the_store_restarted_was_not_lost(
+    world: World, verb: Verb, state: State
+) -> None:
+    """Another sidecar ended a lease sooner, and the owner has not read that yet."""
+    partition = await world.owns(0, range(3))
+    await world.leases(partition, 2)
+    sooner = settle(partition, verb, 0, 40)
+    reply = await world.flusher.submit(world.handle(), [sooner])
+    assert reply.results[0].outcome is not Outcome.LOST
+    record = world.data.records[partition.key]
+    record.run = "another"
+    there = deepcopy(record.slots)
+    assert there[0].state is state
+    await reread(world, partition)
+    assert record.slots == there
+    entry = partition.ledger.entry(0)
+    assert entry is not None
+    assert entry.status is STATUS_OF.get(state, EntryStatus.READY)
+    if state is State.LEASED:
+        assert entry.due_ms == world.clock.monotonic_ms() + 40
+
+
+async def test_r10_an_extension_that_the_store_lost_is_kept_whatever_others_settled_before(
+    world: World,
+) -> None:
+    """The journal entry of a shorter one is as old as the record that came back."""
+    partition = await world.owns(0, range(3))
+    await world.leases(partition, 2)
+    await world.flusher.submit(world.handle(), [settle(partition, Verb.EXTEND, 0, 40)])
+    await partition.flush()
+    with erased(world, partition):
+        long = settle(partition, Verb.EXTEND, 0, 10 * LEASE_MS)
+        await world.flusher.submit(partition.handle, [long])
+    await world.flusher.submit(world.handle(), [settle(partition, Verb.ACK, 1)])
+    world.data.records[partition.key].run = "another"
+    await reread(world, partition)
+    entry = partition.ledger.entry(0)
+    assert entry is not None
+    assert entry.due_ms == world.clock.monotonic_ms() + 10 * LEASE_MS
+    slot = world.data.records[partition.key].slots[0]
+    assert slot.when_ms == world.clock.wall_ms() + 10 * LEASE_MS
 
 
 async def test_r14_a_lost_chunk_is_made_again_with_what_is_known_of_it(world: World) -> None:
