@@ -294,7 +294,7 @@ class Recovery:
             await self._write([self._no_origins()])
             journal = snapshot.journal
             snapshot = await self._open(await self._request(wish, None, handle.term))
-            snapshot.journal = [*journal, *snapshot.journal]
+            snapshot = replace(snapshot, journal=[*journal, *snapshot.journal])
         repair = self._partition.opened(snapshot)
         with self._partition.mends():
             await self._partition.repair(repair, snapshot.lost_chunks)

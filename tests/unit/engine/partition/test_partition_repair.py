@@ -343,9 +343,7 @@ async def test_r10_what_the_store_forgot_is_written_back(world: World) -> None:
         (Verb.DEAD, State.DEAD),
     ],
 )
-async def test_r10_what_others_settled_before_the_store_restarted_was_not_lost(
-    world: World, verb: Verb, state: State
-) -> None:
+async def test_r10_what_others_settled_is_no_loss(world: World, verb: Verb, state: State) -> None:
     """Another sidecar ended a lease sooner, and the owner has not read that yet."""
     partition = await world.owns(0, range(3))
     await world.leases(partition, 2)
