@@ -19,12 +19,12 @@ COUNT = 40
 BASE = "/v1/subscriptions/orders"
 
 
-def dying(deployment: World, name: str, moment: str) -> Sidecar:
-    """A sidecar that kills itself when it comes to this moment."""
+def dying(deployment: World, name: str, moment: str, *, soon: bool = False) -> Sidecar:
+    """A sidecar that kills itself when it comes to this moment. `soon`: it may never be ready."""
     sidecar = deployment.sidecar(name, start=False)
     sidecar.folder.mkdir(parents=True)
     (sidecar.folder / "die-at").write_text(moment)
-    sidecar.start()
+    sidecar.launch() if soon else sidecar.start()
     return sidecar
 
 

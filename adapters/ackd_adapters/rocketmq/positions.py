@@ -11,11 +11,14 @@ from typing import Final, NamedTuple
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
+from ackd_adapters.rocketmq.client import code_of
 from ackd_adapters.rocketmq.remoting import ensure
 from ackd_adapters.rocketmq.remoting_admin import CONSUMED, LogQueue, RemotingAdmin, object_in
 
 RUNTIME: Final = 28
 RESET: Final = 222
+REFUSED: Final = frozenset({"NO_PERMISSION", "REQUEST_CODE_NOT_SUPPORTED"})
+"""No rights, or a proxy stands in for the name servers and the brokers."""
 NOT_FOUND: Final = 22
 """The group never got anything of the queue."""
 
@@ -80,6 +83,9 @@ class RocketMQPositions:
                 "isForce": "true",
             }
             ensure(f"reset of {partition}", await self._admin.ask(at, RESET, fields))
+
+    def refused(self, error: BrokerError) -> bool:
+        return code_of(error) in REFUSED
 
     def by_hand(self, partition: TopicPartition, offset: int) -> str:
         broker, number = self._queue_of(partition)

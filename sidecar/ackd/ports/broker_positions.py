@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from ackd.core.ids import TopicPartition
+from ackd.errors import BrokerError
 
 
 class BrokerPositions(Protocol):
@@ -45,6 +46,9 @@ class BrokerPositions(Protocol):
         """Let the broker go on from these offsets, or the nearest ones that it has. Raises
         BrokerError.
         """
+
+    def refused(self, error: BrokerError) -> bool:
+        """Whether the broker will never do that for ackd, so that only an operator can move it."""
 
     def by_hand(self, partition: TopicPartition, offset: int) -> str:
         """The command with which an operator moves the group of this queue there."""

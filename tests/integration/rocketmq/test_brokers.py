@@ -2,19 +2,23 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from ackd.api.dead_letters import Kind, To
 from ackd.api.messages import SettleVerb
+from ackd.api.progress import Position, SeekRequest, SeekTo
+from ackd.core.ids import TopicPartition
 from ackd.core.sources import BLOCK
 from ackd.errors import AckdError, BrokerError
+from ackd_adapters.rocketmq.positions import RocketMQPositions
 from ackd_adapters.rocketmq.remoting_admin import RemotingAdmin
 from tests.integration.rocketmq.letters import done, letters, peek
+from tests.integration.rocketmq.seeking import plan, seek
 from tests.integration.rocketmq.shop import HOLD_MS, NAME, Shop, Worker
 from tests.support.redis import RedisServer
 from tests.support.require import require
@@ -207,6 +211,102 @@ async def test_i1_i2_one_broker_is_killed_and_the_other_goes_on(shop: Shop, pair
         came.values.update(each.record.value or b"" for each in late)
     assert not acked & came.values.keys(), "an acked message came again"
     assert set(came.values.values()) <= {1}
+
+
+EARLIEST = SeekRequest(SeekTo.EARLIEST)
+
+
+async def all_acked(shop: Shop) -> tuple[Worker, dict[int, set[bytes]]]:
+    """A sidecar to which all came, and by the block of their partitions what it acked."""
+    one = await shop.start()
+    await until_drawn(shop, 2)
+    count = await until_published(one, "broker-a", "broker-b")
+    found = await one.collect(count)
+    assert set(await one.settle(SettleVerb.ACK, *found)) == {"acked"}
+    await one.broker_told()
+    by_block: dict[int, set[bytes]] = {0: set(), 1: set()}
+    for each in found:
+        by_block[each.partition // BLOCK].add(each.record.value or b"")
+    assert all(by_block.values()), "both brokers have stored some"
+    return one, by_block
+
+
+async def nothing_more(worker: Worker) -> None:
+    """Nothing comes that was acked."""
+    assert await worker.receive(wait_ms=HOLD_MS + 2_000) == []
+
+
+async def test_r8_a_seek_moves_the_queues_of_all_brokers(shop: Shop) -> None:
+    one, blocks = await all_acked(shop)
+    assert (await plan(one, EARLIEST)).again == COUNT
+    await seek(one, EARLIEST)
+    assert set(await take_all(shop, blocks[0] | blocks[1])) == {0, 1}
+    await nothing_more(one)
+
+
+async def test_r8_with_a_broker_away_a_seek_of_its_queues_is_refused_and_others_move(
+    shop: Shop, pair: RocketMQ
+) -> None:
+    one, blocks = await all_acked(shop)
+    tps = sorted(one.runtime._subscriptions[NAME].partitions.owned)
+    sources = {
+        tp: one.runtime._subscriptions[NAME].state.consumer.source(tp)  # type: ignore[attr-defined]
+        for tp in tps
+    }
+    node = pair.nodes[1]
+    block = next(tp.partition // BLOCK for tp in tps if sources[tp].broker == node.at.name)
+    node.process.kill()
+    await one.runtime.pause(NAME, "group", "test", None)
+    for to in (EARLIEST, replace(EARLIEST, dry_run=True)):
+        with pytest.raises(BrokerError, match=f"{node.at.name}|{node.address}"):
+            await one.runtime.progress.seek(NAME, to)
+    living = tuple(
+        Position(tp.topic, tp.partition, 0) for tp in tps if tp.partition // BLOCK != block
+    )
+    assert len(living) == QUEUES
+    await seek(one, SeekRequest(SeekTo.POSITIONS, positions=living))
+    assert set(await take_all(shop, blocks[1 - block])) == {1 - block}
+    await asyncio.to_thread(pair.restart, node.process)
+    await nothing_more(one)
+
+
+async def test_r8_a_broker_that_dies_during_a_seek_holds_up_no_other_and_is_moved_later(
+    shop: Shop, pair: RocketMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The seek ends without it, and readiness tells what is left."""
+    one, blocks = await all_acked(shop)
+    subscription, node = one.runtime._subscriptions[NAME], pair.nodes[1]
+    move = RocketMQPositions.move
+
+    async def dies(self: RocketMQPositions, positions: Mapping[TopicPartition, int]) -> None:
+        if any(subscription.state.consumer.source(tp).broker == node.at.name for tp in positions):  # type: ignore[attr-defined]
+            await asyncio.to_thread(node.process.kill)
+        await move(self, positions)
+
+    monkeypatch.setattr(RocketMQPositions, "move", dies)
+    (block,) = {
+        tp.partition // BLOCK
+        for tp in subscription.partitions.owned
+        if subscription.state.consumer.source(tp).broker == node.at.name  # type: ignore[attr-defined]
+    }
+    await seek(one, EARLIEST)
+    monkeypatch.undo()
+    assert set(await take_all(shop, blocks[1 - block])) == {1 - block}
+    conditions = subscription.state.conditions
+
+    async def waits() -> bool:
+        return len([each for each in conditions if each.startswith("seek/")]) == QUEUES
+
+    await wait_until_async(waits, "readiness tells of both queues")
+    assert all(
+        "ackd moves it when it is back" in each.detail
+        for code, each in conditions.items()
+        if code.startswith("seek/")
+    )
+    await asyncio.to_thread(pair.restart, node.process)
+    assert set(await take_all(shop, blocks[block])) == {block}
+    await nothing_more(one)
+    assert not [each for each in conditions if each.startswith(("seek/", "came-again/"))]
 
 
 async def test_i1_dead_letters_of_every_broker_are_listed_redriven_and_purged(

@@ -3,6 +3,7 @@ own seek lets come again (R8).
 
 - Nothing of it lapses: it is yet to come, however long the operator takes.
 - Where ackd can't move the broker, readiness names the command that does.
+- A broker that was away during the seek is moved as soon as it can be reached.
 - A broker that was started again, or another one that took over, may have forgotten where it had to
   begin. It is moved again, to the first message that has not come.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -20,7 +21,7 @@ from ackd.core.ids import TopicPartition
 from ackd.core.log_generations import split
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
-from ackd.engine.ownership.expected import Expectation, Expected
+from ackd.engine.ownership.expected import NOT_MOVED, Expectation, Expected
 from ackd.engine.partition.partition import Partition
 from ackd.errors import BrokerError, StoreError
 from ackd.ports import BrokerPositions, Condition
@@ -45,6 +46,19 @@ class _Awaited:
     asked_ms: int = 0
     given_ms: int = 0
     changed: bool = False
+
+
+class _Move(NamedTuple):
+    """A partition whose broker has to be moved anew. `boot_ms`: its run that will know of it."""
+
+    partition: Partition
+    awaited: _Awaited
+    boot_ms: int
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether ackd may not even ask the broker."""
+        return self.boot_ms == NOT_MOVED
 
 
 class AwaitedSeeks:
@@ -92,23 +106,19 @@ class AwaitedSeeks:
         for tp in [each for each in self._awaited if each not in owned]:
             del self._awaited[tp]
             self._state.clear(_code(tp))
-        moves: dict[TopicPartition, int] = {}
-        moved: list[tuple[Partition, _Awaited, Expectation]] = []
+        moves: dict[TopicPartition, list[_Move]] = {}
         for partition in partitions:
             try:
                 boot_ms, awaited = await self._look(partition)
             except (StoreError, BrokerError) as error:
                 self._again(error)
                 continue
-            expected = awaited.expectation
-            if boot_ms and expected is not None:
+            if boot_ms and awaited.expectation is not None:
                 queue = TopicPartition(partition.tp.topic, split(partition.tp.partition)[0])
-                offset = _lacking(partition, expected)
-                moves[queue] = min(offset, moves.get(queue, offset))
-                moved.append((partition, awaited, replace(expected, boot_ms=boot_ms)))
-        if moves:
+                moves.setdefault(queue, []).append(_Move(partition, awaited, boot_ms))
+        for queue, found in moves.items():
             try:
-                await self._move(moves, moved)
+                await self._move(queue, found)
             except (StoreError, BrokerError) as error:
                 self._again(error)
 
@@ -121,21 +131,29 @@ class AwaitedSeeks:
         awaited.asked_ms = now_ms
         return await self._go_on(partition, awaited, awaited.expectation, now_ms), awaited
 
-    async def _move(
-        self,
-        moves: dict[TopicPartition, int],
-        moved: list[tuple[Partition, _Awaited, Expectation]],
-    ) -> None:
+    async def _move(self, queue: TopicPartition, moves: Sequence[_Move]) -> None:
+        """Move a queue anew, which several partitions may be of."""
         positions = self._state.broker_positions
         if positions is None:
             return
-        await positions.move(moves)
-        for queue, offset in moves.items():
-            text = "%s: the broker forgot a seek, and begins with %s at offset %d now"
-            LOG.warning(text, self._state.name, queue, offset)
-        for partition, awaited, expected in moved:
-            await self._expected.note(partition.key, expected)
-            awaited.expectation = expected
+        wanted = [(each, each.awaited.expectation) for each in moves]
+        offset = min(_lacking(each.partition, found) for each, found in wanted if found is not None)
+        how: dict[str, int | str] = {"by_hand": positions.by_hand(queue, offset), "boot_ms": 0}
+        if not any(each.by_hand for each in moves):
+            try:
+                await positions.move({queue: offset})
+            except BrokerError as error:
+                if not positions.refused(error):
+                    raise
+            else:
+                how = {}
+                text = "%s: the broker did not know of a seek, and begins with %s at offset %d now"
+                LOG.warning(text, self._state.name, queue, offset)
+        for each, found in wanted:
+            if found is not None:
+                changed = replace(found, **(how or {"boot_ms": each.boot_ms}))
+                await self._expected.note(each.partition.key, changed)
+                each.awaited.expectation = changed
 
     def _again(self, error: StoreError | BrokerError) -> None:
         LOG.info("%s: ackd tries again: %s", self._state.name, error.detail)
@@ -159,15 +177,14 @@ class AwaitedSeeks:
     ) -> int:
         """Returns the run of the broker that has to be moved anew; 0: it has not."""
         code, positions = _code(partition.tp), self._state.broker_positions
-        if expected.by_hand:
-            detail = (
-                f"{partition.tp}: the seek waits for the broker, which has to go back to offset "
-                f"{expected.start}, too: run {expected.by_hand}"
-            )
+        detail = _waits(partition, expected)
+        if detail:
             if self._state.report(Condition(code, detail, warning=True)):
                 LOG.warning("%s: %s", self._state.name, detail)
+        else:
+            self._state.clear(code)
+        if expected.by_hand:
             return 0
-        self._state.clear(code)
         if expected.boot_ms and positions is not None and positions.on:
             boot_ms = await self._ask(partition, awaited, expected, positions, now_ms)
             if boot_ms:
@@ -189,7 +206,12 @@ class AwaitedSeeks:
         now_ms: int,
     ) -> int:
         """Ask the broker that was moved how far it is."""
-        boot_ms = await positions.booted_ms(partition.tp)
+        try:
+            boot_ms = await positions.booted_ms(partition.tp)
+        except BrokerError as error:
+            if not positions.refused(error):
+                raise
+            return NOT_MOVED
         if boot_ms != expected.boot_ms and _lacking(partition, expected) < expected.until:
             return boot_ms
         if await positions.group_offset(partition.tp) < expected.until:
@@ -197,6 +219,16 @@ class AwaitedSeeks:
         elif not awaited.given_ms:
             awaited.given_ms = now_ms
         return 0
+
+
+def _waits(partition: Partition, expected: Expectation) -> str:
+    """What readiness says of a seek that the broker does not know of yet."""
+    waits = f"{partition.tp}: the seek waits for the broker, which has to go back to offset "
+    if expected.by_hand:
+        return f"{waits}{expected.start}, too: run {expected.by_hand}"
+    if expected.boot_ms == NOT_MOVED:
+        return f"{waits}{expected.start}, too: it was away, and ackd moves it when it is back"
+    return ""
 
 
 def _lacking(partition: Partition, expected: Expectation) -> int:

@@ -12,13 +12,16 @@ from ackd.core.ids import LedgerKey
 from ackd.ports import Store
 
 KEEP_MS: Final = 30 * 86_400_000
+NOT_MOVED: Final = -1
+"""In place of a run: the broker could not be reached, and is moved as soon as it can."""
 
 
 class Expectation(msgspec.Struct):
     """Messages of [start, until) come again; those in `finished` stay finished.
 
     `brings`: the broker goes back for it. `by_hand`: what the operator has to run there for that;
-    empty: nothing, or he did. `boot_ms`: the run of the broker that ackd moved, 0 = ackd did not.
+    empty: nothing, or he did. `boot_ms`: the run of the broker that ackd moved, `NOT_MOVED`, or 0:
+    ackd does not move it.
     """
 
     start: int

@@ -24,7 +24,9 @@ STEP_S = 0.5
 
 
 class Positions:
-    """`ackd.ports.BrokerPositions` of a broker that tells its boot."""
+    """`ackd.ports.BrokerPositions` of a broker that tells its boot. `may`: ackd may move it,
+    `may_ask`: when it was started.
+    """
 
     def __init__(self) -> None:
         self.on = True
@@ -32,10 +34,10 @@ class Positions:
         self.moved: list[dict[TopicPartition, int]] = []
         self.given = 0
         self.away = False
+        self.may = self.may_ask = True
 
     async def booted_ms(self, partition: TopicPartition) -> int:
-        if self.away:
-            raise BrokerError("away")
+        self._answers(may=self.may_ask)
         assert partition == TP
         return self.boot_ms
 
@@ -44,8 +46,21 @@ class Positions:
         return self.given
 
     async def move(self, positions: Mapping[TopicPartition, int]) -> None:
+        self._answers(may=self.may)
         self.moved.append({**positions})
         self.given = positions[TP]
+
+    def refused(self, error: BrokerError) -> bool:
+        return "may not" in error.detail
+
+    def by_hand(self, partition: TopicPartition, offset: int) -> str:
+        return f"mqadmin {partition.partition} {offset}"
+
+    def _answers(self, *, may: bool) -> None:
+        if self.away:
+            raise BrokerError("away")
+        if not may:
+            raise BrokerError("ackd may not")
 
 
 class GivenQueue:

@@ -8,7 +8,7 @@ import pytest
 
 from ackd.core.record.operations import Reset
 from ackd.engine.ownership.awaited_seeks import ASK_MS, PAUSE_MS
-from ackd.engine.ownership.expected import Expectation, Expected
+from ackd.engine.ownership.expected import NOT_MOVED, Expectation, Expected
 from tests.unit.engine.ownership.queue_of_broker import TP, GivenQueue
 from tests.unit.engine.world import World
 
@@ -125,3 +125,41 @@ async def test_a_partition_that_goes_takes_its_condition_along(queue: GivenQueue
     assert queue.told("seek")
     await queue.awaited.look([])
     assert queue.told("seek") == ""
+
+
+async def test_r8_a_broker_that_was_away_is_moved_when_it_is_back(queue: GivenQueue) -> None:
+    """Readiness tells until then, whoever owns the partition."""
+    positions = queue.asks()
+    positions.away = True
+    wanted = Expectation(5, COUNT, [(0, 5)], brings=True, boot_ms=NOT_MOVED)
+    expected = await sought(queue, wanted, to=5)
+    assert "go back to offset 5, too: it was away, and ackd moves it when" in queue.told("seek")
+    queue.fresh()
+    await queue.passes()
+    assert (positions.moved, bool(queue.told("seek"))) == ([], True)
+    positions.away = False
+    await queue.passes(2 * ASK_MS + 1_000)
+    assert (positions.moved, queue.told("seek")) == ([{TP: 5}], "")
+    queue.delivered.clear()
+    await queue.gives(5, COUNT)
+    positions.given = COUNT
+    await queue.passes(PAUSE_MS + 2 * ASK_MS)
+    assert queue.delivered == [*range(5, COUNT)]
+    assert await expected.of((await queue.partition()).key) is None
+    assert len(positions.moved) == 1
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_r8_where_ackd_may_not_move_the_broker_readiness_names_the_command(
+    queue: GivenQueue, *, asked: bool
+) -> None:
+    """`asked`: it may ask when the broker was started."""
+    positions = queue.asks()
+    positions.may, positions.may_ask = False, asked
+    await sought(queue, Expectation(5, COUNT, brings=True, boot_ms=NOT_MOVED), to=5)
+    await queue.passes(2 * ASK_MS + 1_000)
+    assert "go back to offset 5, too: run mqadmin 0 5" in queue.told("seek")
+    queue.delivered.clear()
+    await queue.gives(5, COUNT)
+    await queue.passes(2 * ASK_MS)
+    assert (queue.delivered, queue.told("seek")) == ([*range(5, COUNT)], "")

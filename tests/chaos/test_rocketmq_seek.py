@@ -1,0 +1,250 @@
+"""A seek on RocketMQ, whose broker has to go back, too: sidecar, broker and store are killed at its
+steps. What is to come again comes, all that is new comes, and nothing else (I1-I3, R8).
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ackd_torture.parts import Sidecar
+from tests.chaos.dies import BROKER_MOMENTS, SEEK_MOMENTS
+from tests.chaos.test_redrive import DIES, ask
+from tests.chaos.test_seek import died, dying, leases
+from tests.chaos.world import Http, World, world
+from tests.support.rocketmq import RocketMQ
+from tests.support.rocketmq.part import RocketMQAt
+from tests.support.rocketmq.timers import judged
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(480)]
+
+COUNT = 60
+NEW = 10
+BASE = "/v1/subscriptions/orders"
+WITHIN_S = 120.0
+
+
+def place(message: str) -> tuple[int, int]:
+    """Partition and offset of an id."""
+    _, partition, offset = message.split("/")
+    return int(partition), int(offset)
+
+
+def middle(messages: Iterable[str]) -> dict[int, int]:
+    """Of each partition, an offset with messages on both sides."""
+    offsets: dict[int, list[int]] = {}
+    for each in messages:
+        partition, offset = place(each)
+        offsets.setdefault(partition, []).append(offset)
+    return {partition: sorted(found)[len(found) // 2] for partition, found in offsets.items()}
+
+
+def positions(topic: str, to: Mapping[int, int]) -> dict[str, Any]:
+    """A seek there."""
+    wanted = [
+        {"topic": topic, "partition": partition, "offset": offset}
+        for partition, offset in to.items()
+    ]
+    return {"to": {"positions": wanted}}
+
+
+def within(messages: Iterable[str], to: Mapping[int, int]) -> set[str]:
+    """Those that such a seek brings again."""
+    return {each for each in messages if place(each)[1] >= to[place(each)[0]]}
+
+
+def all_acked(deployment: World, client: Http) -> list[str]:
+    """So many are published, delivered and acked."""
+    client.publish(deployment.topic, COUNT)
+    own = leases(client.receive_until(lambda got: len(got) >= COUNT, WITHIN_S))
+    assert set(client.settle(list(own.values()))) == {"acked"}
+    assert {place(each)[0] for each in own} == {0, 1}, "both queues have some"
+    return list(own)
+
+
+def written_down(rocketmq: RocketMQ, topic: str) -> bool:
+    """Whether the broker, when it is killed now, comes up with all acked."""
+    file = rocketmq.nodes[0].at.store / "config" / "consumerOffset.json"
+    found = re.search(rf'"{topic}@{topic}-group":\{{([^}}]*)\}}', file.read_text())
+    offsets = [] if found is None else [int(each) for each in re.findall(r":(\d+)", found[1])]
+    return sum(offsets) == COUNT
+
+
+def come_once(client: Http, broker: RocketMQAt, wanted: set[str], count: int) -> None:
+    """Of what is known, these come, and so many more that are new; each once, as first delivery."""
+    seen: list[str] = []
+
+    def enough(found: list[dict[str, Any]]) -> bool:
+        fresh = found[len(seen) :]
+        seen.extend(str(each["id"]) for each in fresh)
+        assert {each["attempt"] for each in fresh} <= {1}
+        assert set(client.settle([str(each["lease"]) for each in fresh])) <= {"acked"}
+        return wanted <= {*seen} and len({*seen}) >= len(wanted) + count
+
+    with judged(broker.rocketmq):
+        client.receive_until(enough, WITHIN_S)
+    late = client.quiet(broker.hold_ms / 1000 + 4)
+    seen += [str(each["id"]) for each in late]
+    assert len(seen) == len({*seen}), "a message came twice"
+    assert len({*seen} - wanted) == count, "an acked message came again"
+
+
+def right_ends(deployment: World) -> None:
+    """As it does 10 s after the death of who carries an operation out."""
+    assert deployment.store is not None
+    drop = "return redis.call('del', unpack(redis.call('keys', ARGV[1])))"
+    assert deployment.store.ask("EVAL", drop, "0", "*dead-operation*runner*") == b":1\r\n"
+
+
+def stopping(deployment: World, *moments: str) -> Sidecar:
+    """A sidecar that stops when it comes to these moments."""
+    sidecar = deployment.sidecar(start=False)
+    sidecar.folder.mkdir(parents=True)
+    (sidecar.folder / "stop-at").write_text("\n".join(moments))
+    sidecar.start()
+    return sidecar
+
+
+def stopped(sidecar: Sidecar) -> None:
+    """Wait for it."""
+    process = psutil.Process(sidecar.pid)
+    wait_until(
+        lambda: process.status() == psutil.STATUS_STOPPED,
+        f"{sidecar.name} to stop",
+        timeout_s=60,
+    )
+
+
+def began(deployment: World, sidecar: Sidecar, to: Mapping[int, int]) -> str:
+    """The operation of a seek there, which holds the group by itself."""
+    assert ask(sidecar, "POST", f"{BASE}/pause", {})["state"] == "paused"
+    operation = ask(sidecar, "POST", f"{BASE}/seek", positions(deployment.topic, to))["id"]
+    ask(sidecar, "POST", f"{BASE}/resume", {})
+    return str(operation)
+
+
+def done(sidecar: Sidecar, operation: str) -> bool:
+    """Whether the seek has ended well."""
+    found = ask(sidecar, "GET", f"/v1/operations/{operation}")
+    assert found is None or found["state"] in ("running", "done"), found
+    return found is not None and found["state"] == "done"
+
+
+def test_r8_killed_at_every_step_of_a_seek_on_rocketmq(rocketmq: RocketMQ, folder: Path) -> None:
+    broker = RocketMQAt(rocketmq)
+    with world(broker, folder, partitions=2, command=DIES) as deployment:
+        moments = [*list(SEEK_MOMENTS)[:3], *BROKER_MOMENTS, *list(SEEK_MOMENTS)[3:]]
+        first = dying(deployment, "s0", moments[0])
+        client = Http(first)
+        client.publish(deployment.topic, COUNT)
+        own = leases(client.receive_until(lambda got: len(got) >= COUNT, 90, lease_ms=900_000))
+        to = middle(own)
+        # Of what comes again: one stays under its lease, one waits for its retry.
+        leased, waits, *_ = sorted(within(own, to))
+        rest = [own[each] for each in own if each not in (leased, waits)]
+        assert client.settle([own[waits]], "retry", delay_ms=600_000) == ["retrying"]
+        assert set(client.settle(rest)) == {"acked"}
+        assert ask(first, "POST", f"{BASE}/pause", {})["state"] == "paused"
+        began = ask(first, "POST", f"{BASE}/seek", positions(deployment.topic, to))
+        died(first)
+        for number, moment in enumerate(moments[1:], 1):
+            right_ends(deployment)
+            died(dying(deployment, f"s{number}", moment, soon=True))
+        right_ends(deployment)
+        last = deployment.sidecar("last")
+        other = Http(last)
+        other.publish(deployment.topic, NEW, first=COUNT)
+        # Resumed at once: what is left of the operation holds the group by itself.
+        ask(last, "POST", f"{BASE}/resume", {})
+        # And killed while they come.
+        wanted = within(own, to) - {leased}
+        half = other.receive_until(lambda got: len(got) >= len(wanted) // 2, WITHIN_S, most=4)
+        assert set(other.settle([str(each["lease"]) for each in half])) == {"acked"}
+        last.kill()
+        last.start()
+        came = {str(each["id"]) for each in half}
+        new = len(came - wanted)
+        assert not came & {*own} - wanted
+        come_once(other, broker, wanted - came, NEW - new)
+        assert other.settle([own[leased]]) == ["acked"]
+        assert other.quiet(3.0) == []
+        done = ask(last, "GET", f"/v1/operations/{began['id']}") if began else None
+        assert done is None or (done["state"], done["moved"], done["total"]) == ("done", 2, 2)
+        progress = ask(last, "GET", f"{BASE}/progress")["partitions"]
+        assert sum(each["offset"] for each in progress) == COUNT + NEW
+        assert {each["epoch"] for each in progress} == {1}
+
+
+def test_r8_the_broker_is_killed_at_each_of_its_steps_of_a_seek(
+    rocketmq: RocketMQ, folder: Path
+) -> None:
+    """It is away when it is to be moved, and forgets twice that it was; then it is killed while it
+    brings the messages again.
+    """
+    broker = RocketMQAt(rocketmq)
+    moments = (
+        "copies over, broker not told",
+        "one queue of the broker moved, the other not",
+        "broker moved, not written down",
+    )
+    with world(broker, folder, partitions=2, command=DIES) as deployment:
+        sidecar = stopping(deployment, *moments)
+        client = Http(sidecar)
+        own = all_acked(deployment, client)
+        to = middle(own)
+        wait_until(
+            lambda: written_down(rocketmq, deployment.topic),
+            "the broker has all acked",
+            ignoring=(OSError,),
+        )
+        operation = began(deployment, sidecar, to)
+        for _ in moments:
+            stopped(sidecar)
+            broker.kill()
+            sidecar.thaw()
+            broker.start()
+        wait_until(lambda: done(sidecar, operation), "the seek is done", timeout_s=WITHIN_S)
+        wanted = within(own, to)
+        half = client.receive_until(lambda got: len(got) >= len(wanted) // 2, WITHIN_S, most=4)
+        assert set(client.settle([str(each["lease"]) for each in half])) == {"acked"}
+        client.publish(deployment.topic, NEW, first=COUNT)
+        broker.kill()
+        broker.start()
+        came = {str(each["id"]) for each in half}
+        assert came <= wanted
+        come_once(client, broker, wanted - came, NEW)
+
+
+def test_r8_the_store_is_killed_at_steps_of_a_seek(rocketmq: RocketMQ, folder: Path) -> None:
+    """And once more while the messages come again."""
+    broker = RocketMQAt(rocketmq)
+    moments = (
+        "moved, not written down",
+        "one queue is expected, the other not",
+        "one queue of the broker moved, the other not",
+        "broker moved, not written down",
+    )
+    with world(broker, folder, partitions=2, command=DIES) as deployment:
+        assert deployment.store is not None
+        sidecar = stopping(deployment, *moments)
+        client = Http(sidecar)
+        own = all_acked(deployment, client)
+        to = middle(own)
+        operation = began(deployment, sidecar, to)
+        for _ in moments:
+            stopped(sidecar)
+            deployment.store.kill()
+            sidecar.thaw()
+            deployment.store.start()
+        wait_until(lambda: done(sidecar, operation), "the seek is done", timeout_s=WITHIN_S)
+        wanted = within(own, to)
+        half = client.receive_until(lambda got: len(got) >= len(wanted) // 2, WITHIN_S, most=4)
+        assert set(client.settle([str(each["lease"]) for each in half])) == {"acked"}
+        deployment.store.kill()
+        deployment.store.start()
+        client.publish(deployment.topic, NEW, first=COUNT)
+        come_once(client, broker, wanted - {str(each["id"]) for each in half}, NEW)
