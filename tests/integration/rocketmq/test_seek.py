@@ -9,7 +9,8 @@ import subprocess
 import pytest
 
 from ackd.api.messages import SettleVerb
-from ackd.api.progress import Position, SeekRequest, SeekTo
+from ackd.api.progress import PartitionProgress, Position, SeekRequest, SeekTo
+from ackd.engine.ownership.broker_acks import BrokerAckFlow
 from ackd.errors import NotPausedError, NotSupportedError
 from tests.integration.rocketmq.seeking import plan, seek
 from tests.integration.rocketmq.shop import NAME, Shop, Worker
@@ -89,11 +90,8 @@ async def test_r8_what_was_exported_is_taken_over(shop: Shop) -> None:
     await acked(one, "m", COUNT)
     exported = await one.runtime.progress.export(NAME)
     await seek(one, EARLIEST)
-    positions = tuple(
-        Position(each.topic, each.partition, each.offset, tuple(each.finished), each.topic_id)
-        for each in exported.partitions
-    )
-    ahead = SeekRequest(SeekTo.POSITIONS, None, positions, increase_only=True, imported=True)
+    (progress,) = exported.partitions
+    ahead = _taken_over(progress)
     assert (await plan(one, ahead)).skipped == COUNT
     await seek(one, ahead)
     await nothing_more(one)
@@ -144,6 +142,71 @@ async def test_r8_without_name_servers_readiness_names_the_command_and_ackd_wait
     assert {*await again(one, COUNT - 10)} < {*values(COUNT)}
     assert code not in conditions
     assert not [each for each in conditions if each.startswith("came-again/")]
+
+
+async def test_r8_without_name_servers_a_seek_is_undone_and_none_goes_beyond_what_came(
+    shop: Shop,
+) -> None:
+    """Though the record forgets in a seek how far the log reaches."""
+    await shop.open(1)
+    one = await shop.start(asks=False)
+    await acked(one, "m", COUNT)
+    exported = await one.runtime.progress.export(NAME)
+    beyond = (
+        Position(shop.topic, 0, COUNT + 1),
+        Position(shop.topic, 0, COUNT, ((COUNT + 1, COUNT + 2),)),
+    )
+    for each in beyond:
+        with pytest.raises(NotSupportedError, match=f"from offset {COUNT} on has come yet"):
+            await plan(one, SeekRequest(SeekTo.POSITIONS, positions=(each,)))
+    conditions = one.runtime._subscriptions[NAME].state.conditions
+    code = f"seek/{shop.topic}/0"
+
+    async def waits() -> bool:
+        return code in conditions
+
+    async def waits_no_more() -> bool:
+        return code not in conditions
+
+    (progress,) = exported.partitions
+    for to in (UNDO, _taken_over(progress)):
+        await seek(one, SeekRequest(SeekTo.POSITIONS, positions=(Position(shop.topic, 0, 10),)))
+        await wait_until_async(waits, "readiness names the command")
+        assert (await plan(one, to)).skipped == COUNT - 10
+        await seek(one, to)
+        await wait_until_async(waits_no_more, "nothing is waited for")
+    await nothing_more(one)
+    await acked(one, "new", 5)
+
+
+async def test_r8_to_the_end_of_a_queue_that_no_sidecar_had_yet(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no record, and the group never got anything of it."""
+    await shop.open(1)
+    monkeypatch.setattr(BrokerAckFlow, "_share", _nobody_draws)
+    one = await shop.start(asks=True)
+    await one.stored(*values(COUNT))
+    progress = await one.runtime.progress.export(NAME)
+    assert progress.partitions == []
+    latest = await plan(one, SeekRequest(SeekTo.LATEST))
+    (queue,) = latest.partitions
+    assert (queue.from_offset, queue.to_offset) == (-1, COUNT)
+    await seek(one, SeekRequest(SeekTo.LATEST))
+    monkeypatch.undo()
+    await nothing_more(one)
+    await acked(one, "new", 5)
+
+
+async def _nobody_draws(_: BrokerAckFlow) -> None:
+    """As before the first heartbeat."""
+
+
+def _taken_over(progress: PartitionProgress) -> SeekRequest:
+    """An import of this."""
+    finished = tuple(progress.finished)
+    to = Position(progress.topic, progress.partition, progress.offset, finished, progress.topic_id)
+    return SeekRequest(SeekTo.POSITIONS, positions=(to,), increase_only=True, imported=True)
 
 
 def _mqadmin(shop: Shop, words: str) -> subprocess.CompletedProcess[str]:

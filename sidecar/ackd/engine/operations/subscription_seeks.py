@@ -17,7 +17,7 @@ from ackd.api.progress import (
     SeekTo,
 )
 from ackd.core.bitmap import ChunkedBitmap
-from ackd.core.ids import TopicPartition
+from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.log_generations import GENERATIONS_MAX, partition_of
 from ackd.core.record.protocol import Snapshot
 from ackd.core.record.transitions import State
@@ -27,6 +27,7 @@ from ackd.engine.control.control import Control
 from ackd.engine.operations.operation_runner import Operations
 from ackd.engine.operations.seek_document import SeekDocument, SeekTarget
 from ackd.engine.ownership import undo
+from ackd.engine.ownership.expected import Expected
 from ackd.engine.ownership.records import Records
 from ackd.errors import (
     BadParameterError,
@@ -192,24 +193,44 @@ class SubscriptionSeeks:
             found.append(later)
         return found
 
-    async def _range(self, tp: TopicPartition, snapshot: Snapshot | None) -> tuple[int, int]:
-        """First and end offset of the log; if that can't be asked, what the record knows of it."""
+    async def _range(self, place: SeekPlace, key: LedgerKey) -> tuple[int, int]:
+        """First and end offset of the log; if that can't be asked, what the store knows of it."""
         positions = self._state.broker_positions
         if positions is None:
-            return await self._state.consumer.log_range(tp)
+            return await self._state.consumer.log_range(place.tp)
         if positions.on:
-            return await positions.range(tp)
-        if snapshot is None:
-            return 0, 0
-        highest = ChunkedBitmap.of(snapshot.chunks).highest() or 0
-        ends = [snapshot.watermark, highest + 1, *(each.offset + 1 for each in snapshot.slots)]
-        return 0, max(ends)
+            return await positions.range(place.tp)
+        ends, snapshot = [0], place.snapshot
+        if snapshot is not None:
+            highest = ChunkedBitmap.of(snapshot.chunks).highest()
+            ends += [snapshot.watermark, *(each.offset + 1 for each in snapshot.slots)]
+            ends += [] if highest is None else [highest + 1]
+        # A seek back makes the record forget what lies beyond.
+        before = await undo.kept(self._context.store, key)
+        if before is not None:
+            ends += [before.offset, *(end for _, end in before.finished)]
+        expected = await Expected(self._context.store).of(key)
+        return 0, max(ends if expected is None else [*ends, expected.until])
+
+    def _check_known(self, place: SeekPlace, wanted: Position) -> None:
+        """Refuse a place beyond all that came where the broker can't be asked if it is in the log:
+        it would skip what is published there later. Raises NotSupportedError.
+        """
+        positions = self._state.broker_positions
+        if positions is None or positions.on:
+            return
+        furthest = max([wanted.offset, *(end for _, end in wanted.finished)])
+        if furthest > place.end:
+            raise NotSupportedError(
+                f"{place.tp}: nothing from offset {place.end} on has come yet, and only the "
+                f"broker knows if its log has an offset {furthest}: set `name_servers`"
+            )
 
     async def _fill(self, place: SeekPlace, request: SeekRequest, wanted: Position | None) -> None:
         tp, info, state = place.tp, place.info, self._state
         key = _target(place, 0).key(state.cluster, state.name)
         place.snapshot = await self._records.peek(key)
-        place.first, place.end = await self._range(tp, place.snapshot)
+        place.first, place.end = await self._range(place, key)
         match request.to:
             case SeekTo.EARLIEST:
                 offset = place.first
@@ -218,7 +239,10 @@ class SubscriptionSeeks:
             case SeekTo.TIME:
                 offset = await state.consumer.offset_at(tp, request.time_ms or 0)
             case SeekTo.POSITIONS:
-                offset = place.end if wanted is None else wanted.offset
+                offset = place.end
+                if wanted is not None:
+                    self._check_known(place, wanted)
+                    offset = wanted.offset
             case SeekTo.BEFORE_RESET:
                 before = await undo.kept(self._context.store, key)
                 if before is None:
