@@ -39,6 +39,7 @@ from ackd_torture.child import BrokerPart
 from ackd_torture.parts import LocalQueue, Sidecar, SidecarPlan, Valkey, Value
 from tests.bench.load import LEASE, Connection, Job, settle_items
 from tests.bench.measure import cpu_us, drive, machine
+from tests.bench.steady_workers import WARM_S, WORK_S
 from tests.integration.engine.linked import begin
 from tests.support.kafka import KafkaOptions as KafkaKind
 from tests.support.parts import KafkaPart
@@ -47,8 +48,6 @@ from tests.support.pulsar.part import PulsarPart
 from tests.support.rocketmq.part import RocketMQPart
 from tests.support.wait import wait_until
 
-WORK_S = 0.02
-WARM_S = 5.0
 BATCHES = {32: 12_000, 10: 6_000, 1: 1_500}
 TRIPS = 300
 BATCH = 500
@@ -58,6 +57,7 @@ AGAIN_S = 1.0
 SUB = "orders"
 BARE = ("kafka", "pulsar")
 Figures = dict[str, object]
+Begun = Callable[[], None]
 
 
 def opened(part: BrokerPart) -> Broker:
@@ -184,25 +184,18 @@ async def ack(connection: Connection, held: list[bytes]) -> None:
         raise RuntimeError(f"not acked: {answer!r}")
 
 
-async def worked(ports: Sequence[int], seconds: float, begun: Callable[[], None]) -> list[int]:
-    """What the worker beside each of these did, after all have been at it for a while."""
-    done = [0] * len(ports)
-    end_s = time.monotonic() + WARM_S + seconds
-
-    async def work(number: int, port: int) -> None:
-        connection = await connected(port)
-        while time.monotonic() < end_s:
-            held = await leases(connection, 1, 1_000)
-            if held:
-                await asyncio.sleep(WORK_S)
-                await ack(connection, held)
-                done[number] += 1
-
-    working = asyncio.gather(*(work(number, port) for number, port in enumerate(ports)))
-    await asyncio.sleep(WARM_S)
-    begun()
-    done[:] = [0] * len(ports)
-    await working
+def worked(
+    kind: str, address: str, topic: str, group: str, count: int, seconds: float, begun: Begun
+) -> list[int]:
+    """What each of these workers did, after all have been at it for a while."""
+    argv = [sys.executable, "-m", "tests.bench.steady_workers", kind, address, topic, group]
+    argv += [str(count), str(seconds)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=REPO) as workers:
+        if workers.stdout is None or workers.stdout.readline() != "begun\n":
+            raise RuntimeError("the workers could not begin")
+        begun()
+        output, _ = workers.communicate(timeout=seconds + 60)
+    done: list[int] = json.loads(output)
     return done
 
 
@@ -210,7 +203,15 @@ def shared(site: Site, sidecars: list[Sidecar], seconds: float) -> Figures:
     """Rate and spread of workers beside these."""
     before: list[tuple[int, int]] = []
     ports = [each.port for each in sidecars]
-    done = asyncio.run(worked(ports, seconds, lambda: before.append(site.cpu_us())))
+    done = worked(
+        "ackd",
+        ",".join(str(each) for each in ports),
+        site.topic,
+        SUB,
+        len(ports),
+        seconds,
+        lambda: before.append(site.cpu_us()),
+    )
     after, total = site.cpu_us(), sum(done)
     return {
         "messages_per_s": round(total / seconds, 1),
@@ -226,11 +227,7 @@ def bare(site: Site, count: int, seconds: float) -> Figures:
     options = site.part.options()
     address = str(options.get("bootstrap_servers") or options.get("service_url"))
     kind, group = site.part.adapter, f"bare-{count}"
-    argv = [sys.executable, "-m", "tests.bench.bare_workers", kind, address, site.topic, group]
-    output = subprocess.run(
-        [*argv, str(count), str(seconds)], stdout=subprocess.PIPE, check=True, cwd=REPO, timeout=900
-    ).stdout
-    done: list[int] = json.loads(output)
+    done = worked(kind, address, site.topic, group, count, seconds, lambda: None)
     return {
         "messages_per_s": round(sum(done) / seconds, 1),
         "by_worker": done,
