@@ -156,8 +156,8 @@ torture: .venv/.dev ## 60 random kills of sidecars, broker, store and applicatio
 	@$(BIN)/python -m ackd torture --start kafka $(OWN_KAFKA) --kills 60 --json .cache/chaos/torture.json $(ARGS)
 
 .PHONY: simulate
-simulate: .venv/.dev ## the seeded simulator; SEEDS=n
-	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
+simulate: .venv/.dev ## the seeded simulator; SEEDS=n FROM=s
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(or $(FROM),0) $(ARGS)
 
 .PHONY: prove
 prove: .venv/.dev ## check the model of the protocol in proofs/ with TLC; SCOPES="small.cfg"

@@ -26,6 +26,8 @@ SETTLE_TRIES = 6
 SETTLE_TIMEOUT_MS = 4_000
 LOSES = 0.4
 """How likely an application that loses answers asks again for one that it got."""
+LONG_MS = 60_000
+"""For so long somebody asks who needs much less."""
 PATIENCE = 0.8
 """How likely a settle that was unavailable goes with the next joined call, too."""
 
@@ -57,6 +59,7 @@ class Habits:
     attempt_ids: bool
     joined: bool
     loses_answers: bool = False
+    answers_kept: bool = True
 
 
 class App:
@@ -145,7 +148,7 @@ class App:
             assert isinstance(result, Received)
             if len(result.messages) > request.max:
                 self.world.fail(f"I8: {self.name} asked for {request.max} and got more")
-            if lost is not None:
+            if lost is not None and habits.answers_kept:
                 self._same(lost, result)
             if result.messages and tries and habits.loses_answers and random.random() < LOSES:
                 lost = result
@@ -213,6 +216,8 @@ class App:
                 await self._settle(sidecar, SettleItem(lease, SettleVerb.ACK))
             case "extend":
                 await self._extend(sidecar, lease)
+            case "shorten":
+                await self._shorten(sidecar, lease)
             case "note":
                 await self._note(sidecar, lease)
             case "retry":
@@ -248,6 +253,18 @@ class App:
                 break
         await self._settle(sidecar, SettleItem(lease, SettleVerb.ACK))
 
+    async def _shorten(self, sidecar: Sidecar, lease: str) -> None:
+        """Asks for long, then gives it back soon, by an extension at another sidecar perhaps."""
+        random, lease_ms = self._random, self._habits.lease_ms
+        if await self._settle(sidecar, _extension(lease, LONG_MS)) is Status.LOST:
+            return
+        await asyncio.sleep(random.uniform(0.05, 0.6) * lease_ms / 1000)
+        sidecar = random.choice(self._sidecars)
+        await self._settle(sidecar, _extension(lease, random.choice([100, 400, 1_500])))
+        if random.random() < 0.2:
+            await asyncio.sleep(random.uniform(0, 1) * lease_ms / 1000)
+            await self._settle(sidecar, SettleItem(lease, SettleVerb.ACK))
+
     async def _note(self, sidecar: Sidecar, lease: str) -> None:
         """Says how far it is, and never comes to the end; now and then it gives up in time."""
         random, lease_ms = self._random, self._habits.lease_ms
@@ -282,3 +299,7 @@ class App:
                 return Status(result.status)
             await asyncio.sleep(self._random.uniform(0.02, 0.5))
         return None
+
+
+def _extension(lease: str, lease_ms: int) -> SettleItem:
+    return SettleItem(lease, SettleVerb.EXTEND, lease_ms=lease_ms)

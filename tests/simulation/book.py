@@ -86,9 +86,12 @@ class Holding:
     asked: set[str] = field(default_factory=set)
 
     def until(self, until_ms: int, now_ms: int, now_us: int, by: Process) -> None:
-        """The store set a deadline."""
+        """The store set a deadline. Who asked for less than he was told has only that."""
         self.until_ms = until_ms
         self.deadlines[until_ms] = now_us + (until_ms - now_ms) * 1000, now_us, by
+        if until_ms < self.told_ms:
+            self.told_ms = 0
+            self.told(until_ms)
 
     def told(self, deadline_ms: int) -> None:
         """The holder read a deadline."""
@@ -114,7 +117,8 @@ class Message:
     """Everything about one message.
 
     `again`: a reset has brought it back. `moving`: a foreign reset did, and it was not granted in
-    its own place since; a copy that is handed out until then is what comes of it.
+    its own place since; a copy that is handed out until then is what comes of it. `vanished`: the
+    log had it no more when it was to be sent back.
     """
 
     holdings: dict[tuple[int, int], Holding] = field(default_factory=dict)
@@ -136,6 +140,7 @@ class Message:
     skipped: bool = False
     acked_before: bool = False
     exhausted: bool = False
+    vanished: bool = False
     cancelled: set[str] = field(default_factory=set)
 
     @property
@@ -188,6 +193,8 @@ class Book:
         self.rollbacks: list[Rollback] = []
         self.evicted: dict[tuple[Place, int], tuple[int, Process | None]] = {}
         self.flushed_us: list[int] = []
+        self.retired: set[bytes] = set()  # topics that were deleted
+        self.failovers = 0  # also those that lost nothing
 
     def message(self, coordinate: Coordinate) -> Message:
         """The notes on one message."""

@@ -11,7 +11,7 @@ from ackd.core.commit_metadata import decode
 from ackd.core.ids import TopicPartition
 from ackd.core.record.settles import SETTLES
 from ackd.ports import Committed, Headers
-from ackd.ports.own_topics import DEAD_PREFIX
+from ackd.ports.own_topics import DEAD_PREFIX, is_own_topic
 from tests.simulation.book import Ack, Coordinate, Message, Place, name_of, read_token
 from tests.simulation.decisions import Decisions
 from tests.simulation.foreign_delays import broken
@@ -146,10 +146,18 @@ class Checker(Decisions):
             self.world.fail(f"R1: {name_of(at)} was handed over with a message of another topic")
             return
         topic = self.cluster.of(at.topic_id) if self.cluster.foreign_delays else None
-        record = topic.logs[at.partition].records.get(at.offset) if topic else None
+        told = topic is not None and not is_own_topic(topic.name)
+        record = topic.logs[at.partition].records.get(at.offset) if topic and told else None
         if record is not None:
             counted = not self.disturbed()
-            wrong = broken(record, holding.granted_us, lease.attempt, counted=counted)
+            wrong = broken(
+                record,
+                holding.granted_us,
+                lease.attempt,
+                counted=counted,
+                ordered=bool(self.ordered),
+                jumped_ms=self.jumped_ms,
+            )
             if wrong:
                 self.world.fail(f"{wrong}: {name_of(at)}")
         if holding.ended and not (holding.asked or message.cancelled):

@@ -35,6 +35,7 @@ from ackd.core.record.protocol import (
     Snapshot,
 )
 from ackd.core.record.transitions import Outcome, Verb
+from ackd.ports.own_topics import is_own_topic
 from tests.simulation.book import Coordinate, Holding, Ledger, Message, Place, name_of
 from tests.simulation.excuses import Excuses
 from tests.simulation.forgers import Forgers
@@ -67,6 +68,7 @@ class Decisions(Excuses):
         self.committed_topics: set[bytes] = set()
         self.calm = False
         self.ordered = 0
+        self.jumped_ms = 0
         self.on_grant: Callable[[Coordinate, Holding], None] = lambda *_: None
         self.carried: dict[Coordinate, Coordinate] = {}
         self.seeks = Seeks(self.book, self.carried, cluster.of, world.fail)
@@ -75,6 +77,7 @@ class Decisions(Excuses):
         self.deliveries = Deliveries(world, self.book)
         self.enqueued = self.deliveries.enqueued
         self.forgers: Forgers | None = None
+        self.on_verb: Callable[[str], None] = lambda *_: None
 
     # --- the store's decisions (Observer)
 
@@ -87,6 +90,7 @@ class Decisions(Excuses):
             coordinate = Coordinate(call.key.topic_id, call.key.partition, op.offset)
             self._note(by, coordinate, op, result, reply)
             noted(self.book.message(coordinate), by, result, self.world.now_us)
+            self.on_verb(op.verb.name)
             match op:
                 case Grant():
                     if result.outcome is Outcome.GRANTED:
@@ -180,9 +184,11 @@ class Decisions(Excuses):
         self.on_grant(at, holding)
 
     def _in_order(self, at: Coordinate) -> None:
-        """I6, while the store keeps its data."""
+        """I6, while the store keeps its data. A redriven dead letter has lost its place."""
         topic = self.cluster.of(at.topic_id)
-        if self.ordered and topic is not None and not self.disturbed():
+        if topic is None or is_own_topic(topic.name):
+            return
+        if self.ordered and not self.disturbed():
             earlier = too_early(self.book, topic.logs[at.partition].records, at, self.ordered)
             if earlier is not None:
                 self.world.fail(f"I6: {name_of(at)} granted before {name_of(earlier)} was over")
@@ -202,6 +208,7 @@ class Decisions(Excuses):
             gone = op.verb is Verb.EXTEND or message.acked_us < holding.granted_us
             acked = message.acked_us and gone and self.disturbed()
             newest = newest and not (acked or message.cancelled or self._without_origin(at))
+            newest = newest and not message.vanished
             newest = newest and reply.epoch == self.book.ledger(at.place).epoch
             # A forgotten lease of a message that is in the log no more is beyond help.
             kept = op.verb in (Verb.ACK, Verb.EXTEND) and not message.removed
@@ -266,6 +273,7 @@ class Decisions(Excuses):
         if op.reason == Finish.DEAD and not message.copies:
             self.world.fail(f"I1: {name_of(at)} finished as dead without a copy")
         vanished = op.reason == Finish.VANISHED
+        message.vanished |= vanished
         if vanished and self.cluster.holds(at.topic_id, at.partition, at.offset):
             self.world.fail(f"I1: {name_of(at)} finished as vanished, but it is in the log")
 
@@ -413,7 +421,8 @@ class Decisions(Excuses):
     # --- shared
 
     def removed(self, place: Place, offset: int) -> None:
-        """Compaction or retention took a message away."""
+        """Compaction or retention takes a message away."""
+        self.repeats.removed(Coordinate(*place, offset))
         self.book.message(Coordinate(*place, offset)).removed = True
 
     def done(self, at: Coordinate) -> bool:

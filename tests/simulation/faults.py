@@ -14,7 +14,9 @@ from ackd.engine.runtime import Runtime
 from ackd.ports import Committed
 from tests.simulation.book import Place, Rollback
 from tests.simulation.cancels import chosen
+from tests.simulation.general import LINKS
 from tests.simulation.peers import Wires
+from tests.simulation.plan import Act
 from tests.simulation.sidecar import Sidecar
 from tests.simulation.world import MS, S
 
@@ -37,12 +39,18 @@ class Nemesis:
     def schedule(self) -> None:
         """Plan the acts."""
         for act in self._run.plan.acts:
-            self._world.after(act.at_us, self._act, act.kind)
+            self._world.after(act.at_us, self._act, act)
 
-    def _act(self, kind: str) -> None:
-        if not self._stopped:
-            act: Callable[[], None] = getattr(self, f"_{kind}")
-            act()
+    def _act(self, act: Act) -> None:
+        if self._stopped:
+            return
+        if self._run.plan.general:  # what it does depends on no other fault that may be left out
+            self._random = self._world.random(f"act/{act.number}")
+        if act.kind in LINKS and self._run.wires is None:
+            return
+        self._run.pairs.began(act.kind)
+        do: Callable[[], None] = getattr(self, f"_{act.kind}")
+        do()
 
     def stop(self) -> None:
         """No more faults; everything comes up."""
@@ -278,6 +286,7 @@ class Nemesis:
     def _roll_back(self, lost: int, *, silent: bool) -> None:
         run, now_us = self._run, self._world.now_us
         before = list(run.server.data.records)
+        run.checker.book.failovers += 1
         from_us = run.server.start(lost, silent=silent)
         if from_us is None:
             return
@@ -291,7 +300,9 @@ class Nemesis:
         self._run.server.freeze(self._random.randint(50, 4_000) * MS)
 
     def _clock(self) -> None:
-        self._run.server.step_clock(self._random.choice([-20 * S, -2 * S, 300 * MS, 2 * S, 20 * S]))
+        step_us = self._random.choice([-20 * S, -2 * S, 300 * MS, 2 * S, 20 * S])
+        self._run.checker.jumped_ms += max(step_us // MS, 0)
+        self._run.server.step_clock(step_us)
 
     def _flush(self) -> None:
         run = self._run
@@ -348,6 +359,7 @@ class Nemesis:
     def _remake(self) -> None:
         run = self._run
         known = any(ledger.start >= 0 for ledger in run.checker.book.ledgers.values())
+        run.checker.book.retired.add(run.cluster.topics[TOPIC].topic_id)
         topic = run.cluster.remake(TOPIC)
         for number in range(run.plan.partitions if known else 0):
             run.checker.book.ledger(Place(topic.topic_id, number)).start = 0

@@ -37,15 +37,24 @@ def told(tp: TopicPartition, records: Sequence[Record]) -> dict[int, Delay] | No
     return {offset: delay for offset, delay in found if delay is not None}
 
 
-def broken(record: Record, granted_us: int, attempt: int, *, counted: bool) -> str:
+def broken(
+    record: Record,
+    granted_us: int,
+    attempt: int,
+    *,
+    counted: bool,
+    ordered: bool = False,
+    jumped_ms: int = 0,
+) -> str:
     """What is wrong with a lease, empty when nothing is.
 
-    `counted`: the store has forgotten nothing.
+    `counted`: the store has forgotten nothing. `ordered`: the order counts, so nothing waits.
+    `jumped_ms`: how far its clock jumped ahead, perhaps while nobody measured that (R23).
     """
     delay = delay_of(record)
     if delay is None:
         return ""
-    if granted_us // MS < delay.due_ms - AHEAD_MS:
+    if granted_us // MS < delay.due_ms - AHEAD_MS - jumped_ms and not ordered:
         return f"I4: leased {delay.due_ms - granted_us // MS} ms before its time"
     if counted and attempt <= delay.attempts:
         return f"I4: attempt {attempt} after {delay.attempts} elsewhere"

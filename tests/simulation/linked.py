@@ -65,10 +65,13 @@ class Bounds:
         self._held: deque[Holding] = deque()
         self._served: defaultdict[str, list[int]] = defaultdict(list)
         self.calm = False
+        self.judged = True
 
     def granted(self, at: Coordinate, holding: Holding) -> None:
         """The store has granted a lease."""
         del at
+        if not self.judged:
+            return
         if self._plan.rate:
             self._by_rate()
         if self._plan.in_flight:
@@ -96,7 +99,8 @@ class Bounds:
     def served(self, sidecar: str, count: int) -> None:
         """An application beside this sidecar got so many."""
         now_us = self._world.now_us
-        if not self._plan.breaker or self.calm or not count or now_us < START_US + OPEN_US:
+        judged = self._plan.breaker and self.judged and not self.calm
+        if not judged or not count or now_us < START_US + OPEN_US:
             return
         before = [at_us for at_us in self._served[sidecar] if at_us > now_us - TRIAL_MS * MS // 2]
         self._served[sidecar] = [*before, now_us]

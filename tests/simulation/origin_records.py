@@ -22,8 +22,11 @@ def noted(message: Message, by: Process, result: OpResult, now_us: int) -> None:
 def unknown(book: Book, at: Coordinate, since_us: int = 0) -> bool:
     """The whole record was lost: nobody can tell what became of its origin records (R2, data loss).
 
-    So it is from that moment on, not only since an owner has made the record anew.
+    So it is from that moment on, not only since an owner has made the record anew. A topic that was
+    deleted has no owner any more who would repair its records after a failover.
     """
+    if at.topic_id in book.retired and book.failovers:
+        return True
     ledger = book.ledger(at.place)
     times = (*ledger.gone_us, *(at_us for _, _, at_us in ledger.losses))
     return any(at_us >= since_us for at_us in times)

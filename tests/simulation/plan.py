@@ -1,12 +1,9 @@
-"""What a seed decides before the run starts: its size, settings and which faults it has."""
+"""What is decided before a run: its size, settings and faults; `draw` decides."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from random import Random
 from typing import Literal
-
-from tests.simulation.world import MS, S, World
 
 KINDS = (
     "kill",
@@ -40,10 +37,11 @@ STORE_LOSES = ("store_restart", "store_failover", "store_silent")
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """A fault of a kind at a moment."""
+    """A fault of a kind at a moment. `number`: its place in its plan."""
 
     at_us: int
     kind: str
+    number: int = 0
 
 
 @dataclass(slots=True)
@@ -80,6 +78,8 @@ class Plan:
     replays: int = 0  # 1: answers are lost, and every receive is repeated with its attempt_id
     forgers: int = 0  # 1: somebody writes copies of his own into the retry topic
     wait_ms: int = 0  # applications wait so long, each at a sidecar of its own; 0: drawn, anywhere
+    gap_us: int = 0  # messages come about so far apart; 0: any time
+    general: int = 0  # 1: any features together (`general`)
     weights: dict[str, int] = field(default_factory=dict)
     acts: list[Act] = field(default_factory=list)
 
@@ -87,15 +87,18 @@ class Plan:
 @dataclass(frozen=True, slots=True)
 class Story:
     """What is not left to the seed: the kinds of faults (empty: it is), settings by name, and a
-    style that applications like.
+    style that applications like. `keep`: the numbers of the faults that happen; None: all.
     """
 
     faults: tuple[str, ...] = ()
     settings: tuple[tuple[str, int], ...] = ()
     style: str = ""
+    keep: tuple[int, ...] | None = None
 
 
 ANY = Story()
+GENERAL = Story(settings=(("general", 1),))
+"""Everything that a subscription can ask for, in any combination, under any faults."""
 KEYS = Story(("kill", "fuse", "net", "rebalance"), (("keys", 8), ("sidecars", 2)), "forget")
 """Messages share business keys, and applications die with their leases."""
 SEND_BACK = Story(("fuse", "broker_net", "rebalance"), (("stuck_ms", 1_500),), "slow")
@@ -130,54 +133,3 @@ docs/guides/progress.md says).
 
 OUTGROWN = Story(("outgrow", "rebalance", "kill", "broker_net"), (("ordered", 0),))
 """Topics are made again with a longer log while sessions stand in the old one."""
-
-
-def draw(world: World, story: Story = ANY) -> Plan:
-    """Draw a plan."""
-    random = world.random("plan")
-    plan = Plan(
-        sidecars=random.choice([1, 2, 2, 3]),
-        partitions=random.choice([1, 1, 2, 3]),
-        apps=random.choice([1, 2, 3]),
-        messages=random.randint(20, 90),
-        faults_us=random.randint(5, 14) * S,
-        lease_ms=random.choice([700, 1_500, 3_000, 8_000]),
-        grace_ms=random.choice([0, 500, 1_500]),
-        replicated=random.random() < 0.3,
-        start=random.choice(["latest", "earliest"]),
-        before=random.choice([0, 5, 20]),
-        buffer_max=random.choice([1, 10, 1_000]),
-        batch_max=random.choice([1, 7, 1_500]),
-        store_timeout_ms=random.choice([100, 500, 1_500]),
-        skip_min=random.choice([2, 5, 1_000]),
-        session_ms=random.choice([3_000, 6_000, 10_000]),
-        commit_ms=random.choice([50, 200, 2_000]),
-        weights=_weights(random),
-    )
-    if not story.faults and not story.settings:
-        _in_order(world.random("order"), plan)
-    for name, value in story.settings:
-        setattr(plan, name, value)
-    if story.style:
-        plan.weights[story.style] = 10
-    if plan.breaker:  # one success would close it
-        plan.weights = {"forget": 1}
-    for kind in story.faults or KINDS:
-        if random.random() < (1.0 if story.faults else 0.08 if kind in RARE else 0.25):
-            for _ in range(1 if kind in RARE else random.randint(1, 4)):
-                plan.acts.append(Act(random.randint(500 * MS, plan.faults_us), kind))
-    plan.acts.sort(key=lambda act: act.at_us)
-    return plan
-
-
-def _in_order(random: Random, plan: Plan) -> None:
-    """With a stream of its own: what a seed without an order does, it did before there was one."""
-    if random.random() < ORDERED:
-        plan.ordered = random.choice([1, 2, 5, 5, -1])
-
-
-def _weights(random: Random) -> dict[str, int]:
-    """Some styles are left out in a run, others are frequent (swarm testing)."""
-    weights = {style: random.choice([0, 0, 1, 5]) for style in STYLES}
-    weights["ack"] = random.choice([3, 10, 30])
-    return weights

@@ -18,8 +18,15 @@ class Repeats:
     acked: dict[bytes, list[tuple[Coordinate, int]]] = field(default_factory=dict)
     reset_us: dict[Place, int] = field(default_factory=dict)
     count: int = 0
+    gone: dict[Coordinate, bytes | None] = field(default_factory=dict)
+
+    def removed(self, at: Coordinate) -> None:
+        """It is about to leave the log; somebody may have it, and ack it."""
+        self.gone[at] = self._key(at)
 
     def _key(self, at: Coordinate) -> bytes | None:
+        if at in self.gone:
+            return self.gone[at]
         for topic in (*self.cluster.topics.values(), *self.cluster.retired):
             if topic.topic_id == at.topic_id:
                 record = topic.logs[at.partition].records.get(at.offset)

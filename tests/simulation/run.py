@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 from dataclasses import dataclass, field
+from random import Random
 from typing import TypedDict
 from unittest.mock import patch
 
@@ -19,17 +20,21 @@ from tests.simulation.apps import App, Habits
 from tests.simulation.book import Coordinate, Holding, Place
 from tests.simulation.broker import BrokerFaults
 from tests.simulation.checker import Checker
+from tests.simulation.coverage import Coverage, Pairs, watched
+from tests.simulation.draw import draw
 from tests.simulation.faults import TOPIC, Nemesis
 from tests.simulation.forgers import Forgers
+from tests.simulation.general import calm_but_for_links, repeats_are_kept
 from tests.simulation.group import Group
 from tests.simulation.linked import TRIAL_MS, Bounds
 from tests.simulation.log import Cluster
 from tests.simulation.outboxes import OUT, PARTITIONS, Deliveries
 from tests.simulation.parts import PARTS, Parts
 from tests.simulation.peers import Wires
-from tests.simulation.plan import ANY, Plan, Story, draw
+from tests.simulation.plan import ANY, Plan, Story
 from tests.simulation.process import Process
 from tests.simulation.redrives import redriven, under_way
+from tests.simulation.returns import Returns
 from tests.simulation.senders import Sender
 from tests.simulation.shares import LATE_US, LINKS, PROMPT_US, Shares
 from tests.simulation.sidecar import Place as SidecarPlace
@@ -62,6 +67,7 @@ class Outcome:
     redriven: int = 0
     served: dict[str, int] = field(default_factory=dict)
     story: Story = ANY
+    coverage: Coverage = field(default_factory=Coverage)
 
     def summary(self) -> str:
         """In one line."""
@@ -86,7 +92,11 @@ class Run:
         self.group = Group(self.world, self.cluster, (TOPIC,), self.plan.session_ms * MS)
         self.checker = Checker(self.world, self.cluster)
         self.checker.ordered = self.plan.ordered
+        self.returns = Returns(self.checker, self.plan)
         self.group.on_commit.append(self.checker.committed)
+        self.coverage = Coverage()
+        self.pairs = Pairs(self.world, self.coverage)
+        self.checker.on_verb = self.pairs.decided
         self.forgers = self.checker.forgers = Forgers(
             self.world, self.cluster, lambda: self.server.data
         )
@@ -106,6 +116,7 @@ class Run:
             if limited or not kinds <= {"nothing", "peer_twice", *LINKS}:
                 self.shares.lies_us = 0
         self.bounds = Bounds(self.world, self.checker.book, self.plan)
+        self.bounds.judged = calm_but_for_links(self.plan)
         self.checker.on_grant = self._granted
         self.shares.on_reached = self.bounds.served
         place = SidecarPlace(
@@ -191,13 +202,14 @@ class Run:
 
     # --- traffic
 
-    def _produce(self) -> None:
-        partition = self._random.randrange(self.plan.partitions)
+    def _produce(self, random: Random | None = None) -> None:
+        random = random or self._random
+        partition = random.randrange(self.plan.partitions)
         keys = max(self.plan.keys, self.plan.ordered)
-        key = b"k%d" % self._random.randrange(keys) if keys > 0 else None
+        key = b"k%d" % random.randrange(keys) if keys > 0 else None
         self.cluster.publish(TOPIC, partition, f"message {self._produced}".encode(), key=key)
         self._produced += 1
-        if self._random.random() < 0.05:
+        if random.random() < 0.05:
             self.cluster.log(TopicPartition(TOPIC, partition)).skip(1)
 
     # --- the run
@@ -208,8 +220,12 @@ class Run:
         for _ in range(plan.before):
             self._produce()
         for number in range(plan.messages):
-            world.after(self._random.randint(0, plan.faults_us), self._produce)
-            del number
+            if plan.gap_us:  # no message depends on another one, which may be left out
+                random = world.random(f"message/{number}")
+                at_us = plan.gap_us * number + random.randint(0, 8 * plan.gap_us)
+                world.after(min(at_us, plan.faults_us), self._produce, random)
+            else:
+                world.after(self._random.randint(0, plan.faults_us), self._produce)
         for sidecar in self.sidecars:
             world.after(self._random.randint(0, 2_000) * MS, sidecar.boot)
         habits_random = world.random("habits")
@@ -223,6 +239,7 @@ class Run:
                 attempt_ids=habits_random.random() < 0.3 or bool(plan.replays),
                 joined=habits_random.random() < 0.3 and not plan.replays,
                 loses_answers=bool(plan.replays),
+                answers_kept=repeats_are_kept(plan),
             )
             at = self.sidecars
             if plan.wait_ms:  # each at one of its own
@@ -276,6 +293,8 @@ class Run:
             now_ms = max(outbox.clock_ms, (self.world.now_us + self.server.clock_us) // MS)
             calm_us = START_US + self.plan.faults_us
             self.checker.deliveries.late(now_ms, calm_us)
+        if self.plan.general:
+            self.returns.late(START_US + self.plan.faults_us)
         self.world.after(WATCH_US, self._watch, standing)
 
     def _settled_down(self, key: LedgerKey) -> bool:
@@ -425,7 +444,8 @@ def simulate(
     logger.propagate = False
     violation: str | None = None
     try:
-        with patch.object(intake, "SKIP_MIN_OFFSETS", run.plan.skip_min):
+        skips = patch.object(intake, "SKIP_MIN_OFFSETS", run.plan.skip_min)
+        with skips, watched(run.coverage):
             run.execute()
     except Violation as found:
         violation = str(found)
@@ -449,6 +469,7 @@ def simulate(
         redriven=run.redriven,
         served=dict(run.shares.served),
         story=story,
+        coverage=run.coverage,
         violation=violation,
         tail="" if violation is None and not about else world.tail(lines, about),
     )

@@ -79,7 +79,8 @@ class Seeks:
         topic = self._topic(place.topic_id)
         if topic is None:
             return
-        for offset in topic.logs[place.partition].records:
+        known = {at.offset for at in self._book.messages if at.place == place}
+        for offset in known.union(topic.logs[place.partition].records):  # the log may have lost it
             if offset < position:
                 message = self._book.message(Coordinate(*place, offset))
                 message.skipped = True

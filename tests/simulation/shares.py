@@ -193,7 +193,9 @@ class Shares:
         if message.newest is not holding and not holding.ended:
             return  # an older lease of it was settled, or it ended by itself
         if holding.ended:
-            if "RELEASED" not in holding.outcomes:
+            # A repeat is acked without delivery (R18); what an operator cancels is over anyhow.
+            over = "ACKED" in holding.outcomes or message.cancelled
+            if "RELEASED" not in holding.outcomes and not over:
                 self.world.fail(f"R21: {name_of(at)} reached nobody, and went back counted")
             return
         if message.done:

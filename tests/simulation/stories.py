@@ -8,6 +8,7 @@ from tests.simulation import cancels, foreign_delays, forgers, linked, notes, ou
 from tests.simulation.plan import Story
 
 STORIES: Final = {
+    "general": plan.GENERAL,
     "any": plan.ANY,
     "keys": plan.KEYS,
     "send-back": plan.SEND_BACK,
@@ -57,7 +58,10 @@ def arguments(story: Story) -> list[str]:
     for name, each in STORIES.items():
         if each == story:
             return ["--story", name]
-    told = ["--only", ",".join(story.faults)] if story.faults else []
-    for setting, value in story.settings:
+    general = story.settings[:1] == plan.GENERAL.settings
+    told = ["--story", "general" if general else "any"]
+    told += ["--only", ",".join(story.faults)] if story.faults else []
+    for setting, value in story.settings[general:]:
         told += ["--set", f"{setting}={value}"]
-    return [*told, "--style", story.style] if story.style else told
+    told += ["--style", story.style] if story.style else []
+    return told if story.keep is None else [*told, "--keep", ",".join(map(str, story.keep))]

@@ -117,6 +117,23 @@ def test_after_a_loss_of_all_data_the_sidecars_agree_on_a_key() -> None:
     run.clean_up()
 
 
+def test_a_key_that_was_lost_before_the_first_heartbeat_is_put_back() -> None:
+    """R27: the broker is away, so that nothing else tells that the store has lost something."""
+    settings = (("sidecars", 1), ("partitions", 1), ("before", 0), ("replicated", 0))
+    run = Run(2, Story(settings=settings))
+    (sidecar,) = run.sidecars
+    run.cluster.up = False
+    sidecar.boot()
+    run.world.run(run.world.now_us + 1 * S)
+    signed = run.server.data.values[LEASE_KEY]
+    run.server.start(run.server.writes)
+    assert LEASE_KEY not in run.server.data.values
+    run.cluster.up = True
+    run.world.run(run.world.now_us + 10 * S)
+    assert _key(sidecar) == run.server.data.values[LEASE_KEY][0] == signed[0]
+    run.clean_up()
+
+
 def _key(sidecar: Sidecar) -> bytes:
     runtime = sidecar.runtime
     assert runtime is not None

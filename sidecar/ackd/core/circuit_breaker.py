@@ -90,6 +90,12 @@ class BreakerState:
         """Note that a trial was delivered. The wait before the next one is longer."""
         self._wait(rules, now_ms)
 
+    def not_tried(self, now_ms: int) -> None:
+        """The application got nothing of the last trial: the next one is due now."""
+        if self.on and self._waits > 1:
+            self._waits -= 1
+            self.next_ms = now_ms
+
     def _wait(self, rules: BreakerRules, now_ms: int) -> None:
         self._waits += 1
         trials = Backoff(rules.trial_ms, rules.trial_ms * FACTOR_MAX, WAIT_FACTOR)

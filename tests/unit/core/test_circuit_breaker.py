@@ -55,3 +55,21 @@ def test_a_breaker_that_is_not_wanted_any_more() -> None:
     breaker.saw(0, 3, ROW, 0)
     assert breaker.release()
     assert not breaker.on
+
+
+def test_a_trial_that_asked_the_application_nothing_is_none() -> None:
+    """A repeat that is settled without delivery: the wait of before counts on, and is over."""
+    breaker = BreakerState()
+    breaker.not_tried(0)
+    assert not breaker.on
+    breaker.saw(0, 3, ROW, 0)
+    breaker.not_tried(50)
+    assert breaker.room(99) == 0, "no trial was there"
+    for _ in range(20):
+        breaker.tried(ROW, 100)
+        assert breaker.next_ms == 250
+        breaker.not_tried(101)
+        assert breaker.room(101) == 1
+    breaker.tried(ROW, 101)
+    breaker.tried(ROW, 251)
+    assert breaker.next_ms == 251 + 225

@@ -70,7 +70,7 @@ class Heartbeat:
         self._tasks = Tasks(f"heartbeat.{state.name}", context.vitals)
         self._beating_since_ms = 0
         self._beaten = False
-        self._agreed = True
+        self._keys_at: str | None = context.store.run  # the server run that has them, as we know
         self._rival: Rival | None = None
 
     async def register(self) -> None:
@@ -231,21 +231,24 @@ class Heartbeat:
         leases (R27). Raises StoreError.
         """
         me = self._partitions.me
+        run = self._context.store.run
         there = any(each.name == me.name and each.boot == me.boot for each in members.members)
+        if not self._beaten and run != self._keys_at:
+            self._keys_at = None  # a failover between reading the keys and the first heartbeat
         if self._beaten and not there:
             LOG.warning(
                 "%s: the store lost this sidecar's heartbeat, so it may have lost other data, too",
                 self._state.name,
             )
-            self._agreed = False
+            self._keys_at = None
         self._beaten = True
-        if not self._agreed:
+        if self._keys_at is None:
             await self._state.copy_keys.sync()
-        if not self._agreed and await agree(self._context.store, self._context.keys):
+        if self._keys_at is None and await agree(self._context.store, self._context.keys):
             LOG.warning(
                 "the store lost the key of lease tokens: this sidecar takes another sidecar's key"
             )
-        self._agreed = True
+        self._keys_at = run
         for partition in self._partitions.owned.values():
             partition.sign()
 

@@ -96,6 +96,10 @@ class CircuitBreaker:
         self._breaker.tried(self._rules(), self._now_ms())
         self._wake_at(self._breaker.next_ms)
 
+    def not_tried(self) -> None:
+        """Note that the last trial was a repeat: it asked nothing of the application."""
+        self._breaker.not_tried(self._now_ms())
+
     def _wake_at(self, at_ms: int) -> None:
         self.stop()
         seconds = max(at_ms - self._now_ms(), 1) / 1000

@@ -322,8 +322,7 @@ class Dispatcher:
             self.rate.give_back(missing)
         dedup = self._dedup
         if dedup is not None and isinstance(answer, RecordReply) and missing < len(offsets):
-            before = len(waiter.deliveries) - len(offsets) + missing
-            granted = waiter.hold_back(before)
+            granted = waiter.hold_back(len(waiter.deliveries) - len(offsets) + missing)
             then = partial(self._checked, waiter, len(granted), until_ms)
             dedup.check(partition, answer.epoch, granted, then)
         self._answer_last(waiter, error)
@@ -333,8 +332,9 @@ class Dispatcher:
     ) -> None:
         """Dedup answered: duplicates were dropped; return their rate-limit tokens."""
         waiter.asked_for()
-        if len(deliveries) < granted:
-            self.rate.give_back(granted - len(deliveries))
+        self.rate.give_back(granted - len(deliveries))
+        if not (deliveries or waiter.relayed):
+            self._breaker.not_tried()
         if self._context.clock.monotonic_ms() < until_ms:
             waiter.add(deliveries)
         self._answer_last(waiter, None)

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from ackd.api.control import Pause
-from ackd.api.messages import Received, ReceiveRequest
+from ackd.api.messages import Delivery, Received, ReceiveRequest
 from ackd.core.ledger.entry import EntryStatus
 from ackd.core.record.operations import ReplayAck
+from ackd.engine.delivery.dedup import Dedup, Then
 from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.waiters import WAITERS_MAX
 from ackd.engine.partition.partition import Partition
@@ -198,6 +199,39 @@ async def test_the_share_counts_leases_that_are_being_asked_for(
     got = [await dispatcher.answer(each) for each in waiters]
     assert [offsets(each) for each in got] == [[0, 1], [2], []]
     assert got[2].limited_by == "in-flight"
+
+
+class FirstAreRepeats(Dedup):
+    """Settles the first so many messages without delivery."""
+
+    def __init__(self, world: World, count: int) -> None:
+        super().__init__(world.state, world.context)
+        self.left = count
+
+    def check(
+        self, partition: Partition, epoch: int, deliveries: list[Delivery], then: Then
+    ) -> None:
+        """At once."""
+        repeats = min(self.left, len(deliveries))
+        self.left -= repeats
+        asyncio.get_running_loop().call_soon(then, deliveries[repeats:])
+
+
+async def test_r18_a_repeat_is_no_trial_of_an_open_breaker(world: World) -> None:
+    """The application gets the first message that is none, when the first trial is due; each of
+    the twenty repeats waited for a trial of its own, 144 s in all.
+    """
+    dispatcher = world.dispatcher(FirstAreRepeats(world, 20))
+    world.state.signals.deliver.connect(dispatcher.serve)
+    await brings(world, dispatcher, *range(25))
+    world.sets(circuit_breaker_failures=1, circuit_breaker_trial_ms=1_000)
+    world.breaker.expired(1)
+    began_ms = world.clock.monotonic_ms()
+    received = await dispatcher.receive(ReceiveRequest(max=5, wait_ms=30_000))
+    assert offsets(received) == [20]
+    assert world.clock.monotonic_ms() - began_ms <= 1_100
+    assert limits(await dispatcher.receive(ReceiveRequest(max=5))) == "circuit-breaker"
+    world.breaker.stop()
 
 
 async def test_an_open_breaker_lets_one_message_out(world: World, dispatcher: Dispatcher) -> None:
