@@ -52,11 +52,12 @@ class Shop:
         asks: bool = True,
         keys: tuple[str, Path] | None = None,
         endpoints: str = "",
+        names: int = 0,
         **more: object,
     ) -> "Worker":
         """A sidecar, ready; AssertionError with what readiness says if it is not. `keys`: access
         key, and file of the secret one. `asks`: it may ask the brokers themselves. `endpoints`: of
-        what stands before the proxy.
+        what stands before the proxy. `names`: port of what stands in for the name server.
         """
         subscription = SubscriptionSettings(
             broker="b",
@@ -66,7 +67,7 @@ class Shop:
         )
         options = RocketMQOptions(
             endpoints=endpoints or self.rocketmq.endpoints,
-            name_servers=f"127.0.0.1:{self.rocketmq.ports.names}" if asks else "",
+            name_servers=f"127.0.0.1:{names or self.rocketmq.ports.names}" if asks else "",
             invisible_duration_ms=HOLD_MS,
             poll_ms=1_000,
             request_timeout_ms=15_000,

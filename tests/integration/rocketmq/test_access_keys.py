@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from ackd.api.messages import SettleVerb
+from ackd.api.progress import Position, SeekRequest, SeekTo
 from ackd.errors import BrokerError
-from tests.integration.rocketmq.shop import Shop
+from tests.integration.rocketmq.seeking import plan, seek
+from tests.integration.rocketmq.shop import NAME, Shop
+from tests.integration.rocketmq.test_resets import acked, nothing_more, told
 from tests.support import rocketmq as rocketmq_support
 from tests.support.redis import RedisServer
 from tests.support.require import require
@@ -20,6 +23,7 @@ from tests.support.rocketmq.remote import admin, queues_of
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
 NOT_READY_S = 12.0
+COUNT = 20
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +52,34 @@ async def test_the_right_key_works_and_readiness_tells_of_a_wrong_one(
             await shop.start("wrong", keys=(ACCESS_KEY, wrong), within_s=NOT_READY_S)
         assert "not-the-secret" not in str(told.value)
         assert SECRET_KEY not in str(told.value)
+
+
+async def test_r8_without_the_right_to_move_the_group_readiness_names_the_command(
+    guarded: RocketMQ, valkey: RedisServer, tmp_path: Path
+) -> None:
+    """The seek ends, and what it brings again comes once somebody with more rights has run it."""
+    await asyncio.to_thread(guarded.admin.user, "weak", SECRET_KEY, "Pub", "Sub", "Get")
+    async with AsyncExitStack() as stack:
+        shop = Shop(stack, tmp_path, guarded, valkey)
+        await shop.open(1)
+        await asyncio.to_thread(guarded.admin.topic, f"ackd-dead-{shop.topic}", 1)
+        right = tmp_path / "right"
+        await asyncio.to_thread(right.write_text, SECRET_KEY + "\n")
+        one = await shop.start(keys=("weak", right))
+        await acked(one, "m", COUNT)
+        to = SeekRequest(SeekTo.POSITIONS, positions=(Position(shop.topic, 0, 3),))
+        assert (await plan(one, to)).again == COUNT - 3
+        await seek(one, to)
+        detail = await told(one, kind="seek")
+        assert f"mqadmin resetOffsetByTime -n <name servers> -g {shop.topic}" in detail
+        assert detail.endswith("-o 3 -s 0")
+        await asyncio.to_thread(guarded.admin.reset, shop.topic, shop.topic, 0, 3)
+        found = await one.collect(COUNT - 3)
+        assert {each.record.offset for each in found} == {*range(3, COUNT)}
+        assert set(await one.settle(SettleVerb.ACK, *found)) == {"acked"}
+        await nothing_more(one)
+        conditions = one.runtime._subscriptions[NAME].state.conditions
+        assert not [each for each in conditions if each.startswith(("seek/", "came-again/"))]
 
 
 async def test_the_remoting_client_signs_with_the_same_key(

@@ -216,9 +216,9 @@ async def test_i1_i2_one_broker_is_killed_and_the_other_goes_on(shop: Shop, pair
 EARLIEST = SeekRequest(SeekTo.EARLIEST)
 
 
-async def all_acked(shop: Shop) -> tuple[Worker, dict[int, set[bytes]]]:
+async def all_acked(shop: Shop, names: int = 0) -> tuple[Worker, dict[int, set[bytes]]]:
     """A sidecar to which all came, and by the block of their partitions what it acked."""
-    one = await shop.start()
+    one = await shop.start(names=names)
     await until_drawn(shop, 2)
     count = await until_published(one, "broker-a", "broker-b")
     found = await one.collect(count)
@@ -242,6 +242,28 @@ async def test_r8_a_seek_moves_the_queues_of_all_brokers(shop: Shop) -> None:
     await seek(one, EARLIEST)
     assert set(await take_all(shop, blocks[0] | blocks[1])) == {0, 1}
     await nothing_more(one)
+
+
+async def test_r8_where_a_proxy_stands_in_for_the_name_servers_readiness_names_the_commands(
+    shop: Shop, pair: RocketMQ
+) -> None:
+    """It can't move a group. A dry run and the seek itself work; the operator does the rest."""
+    one, blocks = await all_acked(shop, names=pair.ports.remoting)
+    assert (await plan(one, EARLIEST)).again == COUNT
+    await seek(one, EARLIEST)
+    conditions = one.runtime._subscriptions[NAME].state.conditions
+
+    async def waits() -> bool:
+        return len([each for each in conditions if each.startswith("seek/")]) == 2 * QUEUES
+
+    await wait_until_async(waits, "readiness tells of all queues")
+    found = {each.detail for code, each in conditions.items() if code.startswith("seek/")}
+    assert all("too: run mqadmin resetOffsetByTime" in each for each in found)
+    assert sum("-b <address of broker-a>" in each for each in found) == QUEUES
+    await seek(one, SeekRequest(SeekTo.BEFORE_RESET))
+    await nothing_more(one)
+    assert not [each for each in conditions if each.startswith("seek/")]
+    assert sum(map(len, blocks.values())) == COUNT
 
 
 async def test_r8_with_a_broker_away_a_seek_of_its_queues_is_refused_and_others_move(

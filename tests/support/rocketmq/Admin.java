@@ -11,7 +11,8 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * Arguments: name server, and where access keys are demanded, key and secret.
  * Orders: `topic AT NAME QUEUES TYPE`, `group AT NAME ORDERLY RETRIES`, `drop AT NAME`, `brokers`, `queues NAME`,
  * `master BROKER` (its address), `synced CONTROLLER BROKER` (how many replicas have all),
- * `reset AT GROUP TOPIC QUEUE OFFSET`. AT: addresses of brokers, separated by commas.
+ * `reset AT GROUP TOPIC QUEUE OFFSET`, `user AT NAME SECRET RIGHT,...` (on all topics and groups). AT: addresses of
+ * brokers, separated by commas.
  */
 public final class Admin {
     private Admin() {
@@ -67,6 +68,13 @@ public final class Admin {
             case "reset":
                 int queue = Integer.parseInt(words[4]);
                 admin.resetOffsetByQueueId(at[0], words[2], words[3], queue, Long.parseLong(words[5]));
+                return "ok";
+            case "user":
+                List<String> all = List.of("Topic:*", "Group:*");
+                for (String broker : at) {
+                    admin.createUser(broker, words[2], words[3], "Normal");
+                    admin.createAcl(broker, "User:" + words[2], all, List.of(words[4].split(",")), null, "Allow");
+                }
                 return "ok";
             case "brokers":
                 return "ok " + admin.examineBrokerClusterInfo().getBrokerAddrTable().size();

@@ -64,6 +64,10 @@ class Admin:
         """Reset a group in one queue of the first broker, as `mqadmin resetOffsetByTime` does."""
         self.order(f"reset {self._where} {group} {topic} {queue} {offset}")
 
+    def user(self, name: str, secret: str, *rights: str) -> None:
+        """Make a user with these rights (`Pub`, `Sub`, `Get`, ...) on all topics and groups."""
+        self.order(f"user {self._where} {name} {secret} {','.join(rights)}")
+
     def drop_topic(self, name: str) -> None:
         """Delete a topic."""
         self.order(f"drop {self._where} {name}")

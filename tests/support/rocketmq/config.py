@@ -19,7 +19,8 @@ class RocketMQOptions:
     `cluster` runs brokers beside the proxy, so that each can be killed alone; without it the only
     one and the proxy are one process. `brokers`: how many there are from the start on; `replica`:
     the first one has a replica, and a controller (in the name server) makes one of the two master.
-    `access_keys` demands `ACCESS_KEY` and `SECRET_KEY` of all who connect. `broker` and `proxy`
+    `access_keys` demands `ACCESS_KEY` and `SECRET_KEY` of all who connect, or a user that was made
+    since, whose rights the broker looks at. `broker` and `proxy`
     come last and win.
     """
 
@@ -143,6 +144,12 @@ def _broker(at: BrokerAt, ports: Ports, options: RocketMQOptions) -> dict[str, s
     if options.access_keys:
         lines |= _keys(f"{_AUTH}.LocalAuthenticationMetadataProvider")
         lines |= {"authenticationEnabled": "true", "authConfigPath": str(at.store / "auth")}
+        rights = "org.apache.rocketmq.auth.authorization.provider"
+        lines |= {
+            "authorizationEnabled": "true",
+            "authorizationProvider": f"{rights}.DefaultAuthorizationProvider",
+            "authorizationMetadataProvider": f"{rights}.LocalAuthorizationMetadataProvider",
+        }
     return {**lines, **options.broker}
 
 
