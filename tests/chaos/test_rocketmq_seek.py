@@ -2,6 +2,7 @@
 steps. What is to come again comes, all that is new comes, and nothing else (I1-I3, R8).
 """
 
+import asyncio
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.chaos.test_seek import died, dying, leases
 from tests.chaos.world import Http, World, world
 from tests.support.rocketmq import RocketMQ
 from tests.support.rocketmq.part import RocketMQAt
+from tests.support.rocketmq.remote import admin, queues_of, send
 from tests.support.rocketmq.timers import judged
 from tests.support.wait import wait_until
 
@@ -93,6 +95,19 @@ def come_once(client: Http, broker: RocketMQAt, wanted: set[str], count: int) ->
     assert len({*seen} - wanted) == count, "an acked message came again"
 
 
+def others_publish(rocketmq: RocketMQ, topic: str) -> int:
+    """One message into each queue, past ackd; how many."""
+
+    async def stored() -> int:
+        async with admin(rocketmq.ports.names) as remote:
+            queues = await queues_of(remote, topic)
+            for each in queues:
+                await send(remote, each, [b'{"msg": "new"}'])
+        return len(queues)
+
+    return asyncio.run(stored())
+
+
 def right_ends(deployment: World) -> None:
     """As it does 10 s after the death of who carries an operation out."""
     assert deployment.store is not None
@@ -151,13 +166,16 @@ def test_r8_killed_at_every_step_of_a_seek_on_rocketmq(rocketmq: RocketMQ, folde
         assert ask(first, "POST", f"{BASE}/pause", {})["state"] == "paused"
         began = ask(first, "POST", f"{BASE}/seek", positions(deployment.topic, to))
         died(first)
+        new = 0
         for number, moment in enumerate(moments[1:], 1):
             right_ends(deployment)
+            new += others_publish(rocketmq, deployment.topic)
             died(dying(deployment, f"s{number}", moment, soon=True))
         right_ends(deployment)
         last = deployment.sidecar("last")
         other = Http(last)
         other.publish(deployment.topic, NEW, first=COUNT)
+        new += NEW
         # Resumed at once: what is left of the operation holds the group by itself.
         ask(last, "POST", f"{BASE}/resume", {})
         # And killed while they come.
@@ -167,15 +185,14 @@ def test_r8_killed_at_every_step_of_a_seek_on_rocketmq(rocketmq: RocketMQ, folde
         last.kill()
         last.start()
         came = {str(each["id"]) for each in half}
-        new = len(came - wanted)
         assert not came & {*own} - wanted
-        come_once(other, broker, wanted - came, NEW - new)
+        come_once(other, broker, wanted - came, new - len(came - wanted))
         assert other.settle([own[leased]]) == ["acked"]
         assert other.quiet(3.0) == []
         done = ask(last, "GET", f"/v1/operations/{began['id']}") if began else None
         assert done is None or (done["state"], done["moved"], done["total"]) == ("done", 2, 2)
         progress = ask(last, "GET", f"{BASE}/progress")["partitions"]
-        assert sum(each["offset"] for each in progress) == COUNT + NEW
+        assert sum(each["offset"] for each in progress) == COUNT + new
         assert {each["epoch"] for each in progress} == {1}
 
 
@@ -248,3 +265,29 @@ def test_r8_the_store_is_killed_at_steps_of_a_seek(rocketmq: RocketMQ, folder: P
         deployment.store.start()
         client.publish(deployment.topic, NEW, first=COUNT)
         come_once(client, broker, wanted - {str(each["id"]) for each in half}, NEW)
+
+
+def test_r8_another_sidecar_ends_a_seek_to_the_end_which_the_broker_forgets(
+    rocketmq: RocketMQ, folder: Path
+) -> None:
+    """What is skipped stays so: one sidecar dies before it moves the broker, the one that lives
+    does it, and the broker is killed before it has written that down.
+    """
+    broker = RocketMQAt(rocketmq)
+    with world(broker, folder, partitions=2, command=DIES) as deployment:
+        dies = dying(deployment, "s0", "all is expected, broker not moved")
+        lives = deployment.sidecar("s1")
+        assert ask(dies, "POST", f"{BASE}/pause", {})["state"] == "paused"
+        client = Http(lives)
+        client.publish(deployment.topic, COUNT)
+        plan = ask(dies, "POST", f"{BASE}/seek", {"to": "latest", "dry_run": True})
+        assert plan["skipped"] == COUNT
+        ask(dies, "POST", f"{BASE}/seek", {"to": "latest"})
+        died(dies)
+        ask(lives, "POST", f"{BASE}/resume", {})
+        (operation,) = ask(lives, "GET", "/v1/operations?subscription=orders")["operations"]
+        wait_until(lambda: done(lives, operation["id"]), "the seek is done", timeout_s=WITHIN_S)
+        client.publish(deployment.topic, NEW, first=COUNT)
+        broker.kill()
+        broker.start()
+        come_once(client, broker, set(), NEW)
