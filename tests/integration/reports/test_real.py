@@ -3,24 +3,34 @@
 Three counts of the same: the histories' checker, a reader by the official messages, the report.
 """
 
+import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from ackd_reports.frames.lake import Lake
-from ackd_torture.child import Part
+from ackd_torture.child import BrokerPart, Part
 from ackd_torture.nemesis import Nemesis, Temper
 from ackd_torture.parts import LocalQueue, Sidecar
 from ackd_torture.run import Course, Script
 from tests.chaos.judged import CALM_S, judge, setup_for
 from tests.chaos.traced import assert_traced
+from tests.chaos.world import KafkaAt
 from tests.integration.reports.conftest import report
 from tests.support.paths import remove_run_dir, run_dir
+from tests.support.pulsar.part import PulsarAt
+from tests.support.rocketmq.part import RocketMQAt
 
 KILLS = 2
+OF: dict[str, Callable[[Any], BrokerPart]] = {
+    "kafka": KafkaAt,
+    "pulsar": PulsarAt,
+    "rocketmq": RocketMQAt,
+}
 
 
 def killed_twice() -> Script:
@@ -36,11 +46,18 @@ def killed_twice() -> Script:
 
 
 @pytest.mark.timeout(600)
-def test_counts_are_those_of_the_history(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kind", ["local", *(pytest.param(each, marks=getattr(pytest.mark, each)) for each in OF)]
+)
+def test_counts_are_those_of_the_history(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
     """I1, I2 and what each promise rests on; what a kill took with it is counted, and is all."""
     folder = run_dir("report")
+    broker = OF[kind](request.getfixturevalue(kind)) if kind in OF else LocalQueue(folder)
+    topic = f"real-{random.randrange(10**6)}"
     try:
-        setup = setup_for(LocalQueue(folder), folder, "real", sidecars=1, store="embedded")
+        setup = setup_for(broker, folder, topic, sidecars=1, store="embedded")
         course = Course(seed=6, kills=0, temper=Temper(), warm_s=3.0, calm_s=CALM_S)
         verdict = judge(setup, course, script=killed_twice(), name="report")
         assert verdict.kept
