@@ -8,6 +8,7 @@ from time import monotonic
 
 from tests.simulation.coverage import Coverage
 from tests.simulation.general import KINDS as GENERAL_KINDS
+from tests.simulation.mistakes import table
 from tests.simulation.plan import KINDS, STYLES, Story
 from tests.simulation.run import Outcome, simulate
 from tests.simulation.shrink import shrink
@@ -66,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep", type=_numbers, help="only the faults of these numbers")
     parser.add_argument("--trace", type=int, default=80, help="lines of trace to print")
     parser.add_argument("--about", default="", help="only lines of the trace with this text")
+    parser.add_argument("--mistakes", type=int, help="seeds that each planted mistake may need")
     parser.add_argument("--whole", action="store_true", help="don't make failing runs smaller")
     return parser
 
@@ -74,6 +76,10 @@ def main() -> int:
     """Exit code 1 if a seed was found that breaks an invariant."""
     options = _parser().parse_args()
     story = _story(options)
+    if options.mistakes is not None:
+        for line in table(options.mistakes):
+            print(line, flush=True)  # noqa: T201
+        return 0
     if options.seed is not None:
         outcome = simulate(options.seed, story, lines=options.trace, about=options.about)
         print(outcome.tail)  # noqa: T201 - a command

@@ -214,12 +214,9 @@ class App:
                 await self._settle(sidecar, SettleItem(lease, SettleVerb.ACK))
                 await asyncio.sleep(random.uniform(0, 3) * lease_s)
                 await self._settle(sidecar, SettleItem(lease, SettleVerb.ACK))
-            case "extend":
-                await self._extend(sidecar, lease)
-            case "shorten":
-                await self._shorten(sidecar, lease)
-            case "note":
-                await self._note(sidecar, lease)
+            case "extend" | "again" | "shorten" | "note":
+                longer = {"extend": self._extend, "again": self._again, "shorten": self._shorten}
+                await longer.get(style, self._note)(sidecar, lease)
             case "retry":
                 await asyncio.sleep(random.uniform(0, 0.5) * lease_s)
                 delay_ms = random.choice([0, 50, 500, 2_000])
@@ -252,6 +249,17 @@ class App:
             if self.calm:
                 break
         await self._settle(sidecar, SettleItem(lease, SettleVerb.ACK))
+
+    async def _again(self, sidecar: Sidecar, lease: str) -> None:
+        """The same twice, as who lost the first answer does; perhaps when the lease has ended."""
+        random, lease_s = self._random, self._habits.lease_ms / 1000
+        do = random.choice([SettleVerb.RETRY, SettleVerb.RELEASE, SettleVerb.DEAD, SettleVerb.ACK])
+        delay_ms = random.choice([500, 2_000]) if do is SettleVerb.RETRY else None
+        await asyncio.sleep(random.choice([0, 0, 1.2]) * lease_s)
+        for _ in range(2):
+            await self._settle(sidecar, SettleItem(lease, do, delay_ms=delay_ms))
+            await asyncio.sleep(random.choice([0, 0.1]))
+            sidecar = random.choice(self._sidecars)
 
     async def _shorten(self, sidecar: Sidecar, lease: str) -> None:
         """Asks for long, then gives it back soon, by an extension at another sidecar perhaps."""

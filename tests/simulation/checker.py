@@ -34,6 +34,8 @@ TOLD = {
 class Checker(Decisions):
     """Sees everything: the store's decisions, commits, copies, and what applications read."""
 
+    attempts_max = ATTEMPTS_MAX
+
     # --- the broker
 
     def committed(self, by: Process | None, tp: TopicPartition, committed: Committed) -> None:
@@ -211,7 +213,7 @@ class Checker(Decisions):
         needed = TOLD.get(Status(result.status))
         if result.status is Status.DEAD and item.do in (Do.RETRY, Do.RELEASE):
             needed = TOLD[SETTLES[item.do].status]
-            if lease.attempt < ATTEMPTS_MAX:
+            if lease.attempt < self.attempts_max:
                 self.world.fail(f"I7: {name_of(at)} told dead after {lease.attempt} deliveries")
         if needed is not None and needed not in holding.outcomes:
             self.world.fail(f"I7: {name_of(at)} answered {result.status}; no store decided so")

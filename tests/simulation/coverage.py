@@ -16,11 +16,21 @@ from tests.simulation.world import S, World
 Row = tuple[Phase, Verb]
 BESIDE_US: Final = 2 * S
 """A verb that the store decides so soon after a fault began is beside it."""
-VERBS: Final = frozenset(verb for _, verb in transitions.TABLE)
-"""Those that go through the table."""
-
-UNREACHABLE: Final[dict[Row, str]] = {}
-"""Rows that no run reaches, each with the reason."""
+SELDOM: Final[frozenset[Row]] = frozenset(
+    {
+        # A call that was overtaken by another one of the same owner, or of the owner before it.
+        *((phase, Verb.GRANT) for phase in (Phase.DEAD, Phase.MOVING, Phase.GONE)),
+        *((p, Verb.MOVE_TO_RETRY) for p in (Phase.MOVING, Phase.DEAD, Phase.ACKED, Phase.GONE)),
+        *((p, Verb.MARK_DEAD) for p in (Phase.RELEASED, Phase.MOVING, Phase.ACKED, Phase.GONE)),
+        *((p, Verb.FINISH) for p in (Phase.ACKED, Phase.GONE)),
+        # A settle between a failover that forgot the grant and the end of the repair.
+        *((Phase.FORGOTTEN, v) for v in (Verb.ACK, Verb.RETRY, Verb.DEAD, Verb.RELEASE)),
+        # A copy that has its slot already, as its claim is repeated.
+        *((p, Verb.PLACE_COPY) for p in (Phase.LEASED, Phase.EXPIRED, Phase.WAITING)),
+        *((p, Verb.PLACE_COPY) for p in (Phase.RELEASED, Phase.DEAD, Phase.ACKED, Phase.GONE)),
+    }
+)
+"""Rows that a hundred seeds do not reach; some thousand reach some of them."""
 
 
 @dataclass(slots=True)
@@ -36,8 +46,8 @@ class Coverage:
         self.pairs += other.pairs
 
     def missing(self) -> list[Row]:
-        """Rows of the table that were never used, though they can be."""
-        return [r for r in transitions.TABLE if r not in self.rows and r not in UNREACHABLE]
+        """Rows of the table that were never used."""
+        return [row for row in transitions.TABLE if row not in self.rows]
 
     def report(self, kinds: tuple[str, ...]) -> str:
         """For people, in a few lines."""
@@ -47,12 +57,11 @@ class Coverage:
             (self.rows[row], f"{row[0].name}+{row[1].name}") for row in known if self.rows[row] < 20
         )
         missing = ", ".join(f"{phase.name}+{verb.name}" for phase, verb in self.missing())
-        never = [f"{k}+{v}" for k in kinds for v in verbs if (k, v) not in self.pairs]
+        never = sum((kind, verb) not in self.pairs for kind in kinds for verb in verbs)
         lines = [
             f"{len(known)} of {len(transitions.TABLE)} transitions"
             + (f"; never: {missing}" if missing else ""),
-            f"{len(self.pairs)} pairs of a fault and a verb, {len(never)} of "
-            f"{len(kinds) * len(verbs)} never" + (f": {', '.join(never)}" if never else ""),
+            f"{len(self.pairs)} pairs of a fault and a verb; never: {never}",
         ]
         if rare:
             lines.append("seldom: " + ", ".join(f"{name} {count}" for count, name in rare))

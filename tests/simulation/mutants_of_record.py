@@ -10,7 +10,7 @@ from ackd.core.record.state import PartitionRecord
 from ackd.core.record.transitions import Outcome, Phase, State, TransitionStep, Verb
 from tests.simulation.mutant import Mutant
 from tests.simulation.parts import Parts
-from tests.simulation.plan import Story
+from tests.simulation.plan import GENERAL, Story
 from tests.simulation.seams import WrongAsker, WrongStore, lease_of
 from tests.simulation.store_client import SimStore
 
@@ -24,6 +24,9 @@ class ExceptionsForgotten(WrongStore):
         over = result.outcome is Outcome.LOST and result.state is State.FINISHED
         wrong = op.verb is Verb.ACK and over
         return result._replace(outcome=Outcome.ALREADY_ACKED) if wrong else result
+
+
+SHORTENED = Story(settings=GENERAL.settings, style="shorten")
 
 
 class AnyToken(WrongStore):
@@ -58,6 +61,25 @@ class GrantsWithoutDeadline(WrongStore):
         return op
 
 
+class OnlyMakesLonger(WrongStore):
+    """An extension that is shorter than what is left is answered, and nothing else."""
+
+    before_ms = 0
+
+    def decides(self, record: PartitionRecord, op: Op) -> Op:
+        """Remembers the deadline."""
+        lease = lease_of(record, op.offset)
+        self.before_ms = 0 if lease is None else lease.when_ms
+        return op
+
+    def decided(self, record: PartitionRecord, op: Op, result: OpResult) -> OpResult:
+        """And puts it back."""
+        lease = lease_of(record, op.offset)
+        if lease is not None and op.verb is Verb.EXTEND and result.outcome is Outcome.EXTENDED:
+            lease.when_ms = max(lease.when_ms, self.before_ms)
+        return result
+
+
 class OpensWithoutDeadlines(SimStore):
     """A new owner does not hear of leases, only of the attempts."""
 
@@ -88,6 +110,7 @@ MUTANTS = (
         Parts(store=HearsNoJournal),
         Story(settings=(("lease_ms", 8_000), ("sidecars", 2))),
     ),
+    Mutant("an extension only makes longer", "I4", Parts(memory=OnlyMakesLonger), SHORTENED),
     Mutant("any token of a message counts", "R17", Parts(memory=AnyToken)),
     Mutant("the watermark passes over a gap", "I1", Parts(store=PassesOverGaps)),
     Mutant(

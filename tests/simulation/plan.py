@@ -78,6 +78,7 @@ class Plan:
     replays: int = 0  # 1: answers are lost, and every receive is repeated with its attempt_id
     forgers: int = 0  # 1: somebody writes copies of his own into the retry topic
     wait_ms: int = 0  # applications wait so long, each at a sidecar of its own; 0: drawn, anywhere
+    attempts: int = 0  # after so many a message is dead; 0: as many as the default says
     gap_us: int = 0  # messages come about so far apart; 0: any time
     general: int = 0  # 1: any features together (`general`)
     weights: dict[str, int] = field(default_factory=dict)

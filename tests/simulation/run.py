@@ -19,7 +19,7 @@ from ackd.ports import Headers
 from tests.simulation.apps import App, Habits
 from tests.simulation.book import Coordinate, Holding, Place
 from tests.simulation.broker import BrokerFaults
-from tests.simulation.checker import Checker
+from tests.simulation.checker import ATTEMPTS_MAX, Checker
 from tests.simulation.coverage import Coverage, Pairs, watched
 from tests.simulation.draw import draw
 from tests.simulation.faults import TOPIC, Nemesis
@@ -92,6 +92,7 @@ class Run:
         self.group = Group(self.world, self.cluster, (TOPIC,), self.plan.session_ms * MS)
         self.checker = Checker(self.world, self.cluster)
         self.checker.ordered = self.plan.ordered
+        self.checker.attempts_max = self.plan.attempts or ATTEMPTS_MAX
         self.returns = Returns(self.checker, self.plan)
         self.group.on_commit.append(self.checker.committed)
         self.coverage = Coverage()
@@ -383,18 +384,21 @@ class Run:
 
 
 class _BoundSettings(TypedDict, total=False):
-    """What `Bounds` judges."""
+    """Those of which the default stands unless a plan has them."""
 
     rate_per_s: float
     in_flight_max: int
     circuit_breaker_failures: int
     circuit_breaker_trial_ms: int
+    attempts_max: int
 
 
 def _bounds(plan: Plan) -> _BoundSettings:
     settings = _BoundSettings()
     if plan.rate:
         settings["rate_per_s"] = float(plan.rate)
+    if plan.attempts:
+        settings["attempts_max"] = plan.attempts
     if plan.in_flight:
         settings["in_flight_max"] = plan.in_flight
     if plan.breaker:
