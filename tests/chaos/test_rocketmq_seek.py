@@ -130,7 +130,7 @@ def stopped(sidecar: Sidecar) -> None:
     wait_until(
         lambda: process.status() == psutil.STATUS_STOPPED,
         f"{sidecar.name} to stop",
-        timeout_s=60,
+        timeout_s=WITHIN_S,
     )
 
 
