@@ -16,7 +16,7 @@ from ackd.core.outbox import (
     TakeRequest,
     TakeResult,
 )
-from ackd.ports import AssignedPlace, KnownSource, Placed, StoredAt
+from ackd.ports import AssignedPlace, KnownAt, KnownSource, Placed, StoredAt
 from tests.simulation.store import Observer, Work
 
 Through = Callable[[Work[Any]], Awaitable[Any]]
@@ -151,6 +151,21 @@ class SimPlaces:
         """Keep."""
         told = list(held)
         await self._call(lambda s: s.places.remember(subscription, topic_id, keep_ms, told))
+
+    async def look_up(
+        self,
+        subscription: str,
+        topic_id: bytes,
+        keep_ms: int,
+        clock: int,
+        asked: Sequence[tuple[bytes, AssignedPlace]],
+    ) -> KnownAt:
+        """Look up."""
+        told = list(asked)
+        found: KnownAt = await self._call(
+            lambda s: s.places.look_up(subscription, topic_id, keep_ms, clock, told)
+        )
+        return found
 
     async def sources(
         self, subscription: str, topic_id: bytes, found: Sequence[tuple[str, int]]

@@ -27,6 +27,9 @@ KEPT_MAX = 4
 KEPT_S = 5.0
 """Constant, well below any server's own bound: a member asks more often than that."""
 REDIRECTS = (301, 302, 303, 307, 308)
+SAME_METHOD = (307, 308)
+"""A broker answers so when another one owns the topic: the same question has to be asked there."""
+MOVES_MAX = 5
 
 
 class RestError(BrokerError):
@@ -99,6 +102,17 @@ class Rest:
 
     def _ask_anew(self, method: str, path: str, url: str, body: Json) -> str:
         """Over a connection for this request only, where redirects and proxies lead."""
+        for _ in range(MOVES_MAX):
+            text, moved = self._ask_once(method, path, url, body)
+            if not moved:
+                return text
+            url = moved
+        raise RestError(f"{method} {path}: redirected more than {MOVES_MAX} times", 0)
+
+    def _ask_once(self, method: str, path: str, url: str, body: Json) -> tuple[str, str]:
+        """The answer, or where the broker is that has to be asked. urllib itself leads no change
+        there.
+        """
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(  # noqa: S310 -- the scheme is checked with the options
             url, data, self._headers(), method=method
@@ -111,10 +125,13 @@ class Rest:
         except urllib.error.HTTPError as error:
             with error:
                 reason = error.read(2000).decode(errors="replace")
+            moved = urllib.parse.urljoin(url, error.headers.get("Location", ""))
+            if error.code in SAME_METHOD and moved.startswith(("http://", "https://")):
+                return "", moved
             raise _refused(method, path, error.code, reason) from None
         except OSError as error:
             raise RestError(f"{method} {path}: {error}", 0) from None
-        return text
+        return text, ""
 
     def _get(self, path: str, url: str) -> tuple[int, str]:
         """Status and answer; of a redirect the address where to ask. Raises RestError."""

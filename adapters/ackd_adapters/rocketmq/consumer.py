@@ -39,7 +39,6 @@ from ackd_adapters.rocketmq.config import RocketMQOptions
 from ackd_adapters.rocketmq.holds import Holds, monotonic_ms
 from ackd_adapters.rocketmq.making import make_group
 from ackd_adapters.rocketmq.message import Taken
-from ackd_adapters.rocketmq.polls import Polls
 from ackd_adapters.rocketmq.positions import QueueName, RocketMQPositions
 from ackd_adapters.rocketmq.protocol.definition_pb2 import MessageQueue, MessageType
 from ackd_adapters.rocketmq.remoting_admin import RemotingAdmin
@@ -67,7 +66,7 @@ With ackd a retry is no new delivery of the broker; only a hold that was lost is
 _NO_GROUP: Final = "group not found"
 
 
-# tidy: long-class lines=375 attributes=20 -- implements a port of 17 methods
+# tidy: long-class lines=375 attributes=19 -- implements a port of 17 methods
 class RocketMQConsumer:
     """Implements `ackd.ports.Consumer` and `ackd.ports.BrokerSideAcks`: the broker keeps individual
     acks.
@@ -93,9 +92,10 @@ class RocketMQConsumer:
         self._tasks: list[asyncio.Task[None]] = []
         self._filter = expression(spec.filter)
         self._closed = False
-        self._polls = Polls()
         self._asking = PendingQuestions()
-        self.broker_positions = RocketMQPositions(admin, spec.group, self._queue_of, self._queues)
+        self.broker_positions = RocketMQPositions(
+            admin, spec.group, self._queue_of, self._queues, spec.filter
+        )
 
     # --- life
 
@@ -245,7 +245,7 @@ class RocketMQConsumer:
         self._closed = True
         self._events.put_nowait(Condition("rocketmq/closed", ""))  # Wakes whoever waits for events.
         if self._tasks:
-            await self._polls.ended((self._options.poll_ms + LATE_MS) / 1000)
+            await self._asking.ended((self._options.poll_ms + LATE_MS) / 1000)
             self._holds.return_all()
             await self._holds.flush(FLUSH_S)
         tasks, self._tasks = self._tasks, []
@@ -283,15 +283,14 @@ class RocketMQConsumer:
             attempt = attempt or uuid.uuid4().hex
             question = self._asking.asks(source.topic)
             try:
-                with self._polls.one():
-                    found = await self._client.receive(
-                        queue,
-                        most=BATCH_MAX,
-                        hold_ms=self._options.invisible_duration_ms,
-                        poll_ms=self._options.poll_ms,
-                        expression=self._filter,
-                        attempt_id=attempt,
-                    )
+                found = await self._client.receive(
+                    queue,
+                    most=BATCH_MAX,
+                    hold_ms=self._options.invisible_duration_ms,
+                    poll_ms=self._options.poll_ms,
+                    expression=self._filter,
+                    attempt_id=attempt,
+                )
             except BrokerError as error:
                 await self._events.put(self._asking.failed(source.topic, question))
                 self._tell(source.failed(code_of(error), error.detail))

@@ -10,8 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ackd.core.ids import TopicPartition
+from ackd.core.log_generations import split
 from ackd.errors import BrokerError
-from ackd_adapters.rocketmq.client import code_of
+from ackd.ports import Arrival, AssignedPlace, LogPart
+from ackd_adapters.rocketmq import envelope
+from ackd_adapters.rocketmq.client import code_of, expression
+from ackd_adapters.rocketmq.protocol.definition_pb2 import FilterType
 from ackd_adapters.rocketmq.remoting import ensure
 from ackd_adapters.rocketmq.remoting_admin import CONSUMED, LogQueue, RemotingAdmin, object_in
 
@@ -32,7 +36,7 @@ class QueueName(NamedTuple):
 
 class RocketMQPositions:
     """`ackd.ports.BrokerPositions`. `queue_of`: which queue a partition is; `queues`: the
-    partitions of a topic's queues.
+    partitions of a topic's queues; `filter`: the group's.
     """
 
     def __init__(
@@ -41,9 +45,11 @@ class RocketMQPositions:
         group: str,
         queue_of: Callable[[TopicPartition], QueueName],
         queues: Callable[[str], Sequence[TopicPartition]],
+        filter: str = "",  # noqa: A002 -- its name everywhere
     ) -> None:
         self._admin = admin
         self._group = group
+        self._filter = filter
         self._queue_of = queue_of
         self._queues = queues
 
@@ -72,6 +78,22 @@ class RocketMQPositions:
         table = object_in(ensure("runtime of the broker", answer)).get("table", {})
         return int(table.get("bootTimestamp", 0))
 
+    async def read(self, partition: TopicPartition, offset: int) -> LogPart:
+        at = await self._at(partition)
+        pulled = await self._admin.pull(self._group, at, offset, filter=self._filter)
+        number = split(partition.partition)[0]
+        messages = [
+            Arrival(
+                each.message.message_id.encode(),
+                AssignedPlace(number, each.message.offset),
+                envelope.record(each.message),
+                each.message.stored_ms,
+            )
+            for each in pulled.messages
+            if each.message.offset >= offset and self._passes(each.message.tag)
+        ]
+        return LogPart(messages, pulled.next_offset, pulled.first)
+
     async def move(self, positions: Mapping[TopicPartition, int]) -> None:
         for partition, offset in positions.items():
             at = await self._at(partition)
@@ -94,6 +116,12 @@ class RocketMQPositions:
             f"mqadmin resetOffsetByTime -n <name servers> -g {group} -t {topic} "
             f"-b <address of {broker}> -q {number} -o {offset} -s 0"
         )
+
+    def _passes(self, tag: str) -> bool:
+        """A broker compares hashes of tags."""
+        wanted = expression(self._filter)
+        tags = [each.strip() for each in wanted.expression.split("||")]
+        return wanted.type == FilterType.SQL or "*" in tags or tag in tags
 
     async def _at(self, partition: TopicPartition) -> LogQueue:
         broker, number = self._queue_of(partition)

@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from ackd.errors import BrokerError
+from ackd_adapters.rocketmq.client import expression
 from ackd_adapters.rocketmq.config import RocketMQOptions, name_servers
+from ackd_adapters.rocketmq.protocol.definition_pb2 import FilterType
 from ackd_adapters.rocketmq.remoting import (
     SUCCESS,
     TOPIC_NOT_EXIST,
@@ -185,11 +187,19 @@ class RemotingAdmin:
         return max(_number(ensure("offset of a group", answer), "offset"), 0)
 
     async def pull(
-        self, group: str, at: LogQueue, offset: int, *, most: int = PULL_MAX, wait_ms: int = 0
+        self,
+        group: str,
+        at: LogQueue,
+        offset: int,
+        *,
+        most: int = PULL_MAX,
+        wait_ms: int = 0,
+        filter: str = "",  # noqa: A002 -- its name everywhere
     ) -> Pulled:
-        """Messages from this offset on, at least one unless there is none there now. Nothing is
-        noted for the group, which only has to exist.
+        """Messages from this offset on that pass the filter, at least one unless there is none
+        there now. Nothing is noted for the group, which only has to exist.
         """
+        wanted = expression(filter)
         fields = {
             "consumerGroup": self.full(group),
             "queueOffset": str(offset),
@@ -197,9 +207,9 @@ class RemotingAdmin:
             "sysFlag": str(_SUBSCRIPTION | (_SUSPEND if wait_ms else 0)),
             "commitOffset": "0",
             "suspendTimeoutMillis": str(wait_ms),
-            "subscription": "*",
+            "subscription": wanted.expression,
             "subVersion": "0",
-            "expressionType": "TAG",
+            "expressionType": "SQL92" if wanted.type == FilterType.SQL else "TAG",
         }
         answer = await self.ask(at, PULL, fields, wait_ms=wait_ms)
         if answer.code not in (SUCCESS, _NOT_FOUND, _AGAIN, _MOVED):

@@ -170,6 +170,12 @@ class Rpc:
             return await unary(request, timeout=limit, metadata=self.metadata())
         except aio.AioRpcError as error:
             raise self.failed(method.name, error) from None
+        except asyncio.CancelledError:
+            # A connection that is closed cancels its calls, which nobody did who waits for them.
+            task = asyncio.current_task()
+            if self._channels or task is None or task.cancelling():
+                raise
+            raise BrokerError(f"{method.name}: the connection was closed", code=NO_ANSWER) from None
 
     async def stream(self, method: Method[Q, A], request: Q, timeout_ms: int) -> AsyncIterator[A]:
         """One question, a stream of answers."""

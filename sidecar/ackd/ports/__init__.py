@@ -21,9 +21,10 @@ from ackd.ports.broker import (
     PublishResult,
     Stored,
 )
-from ackd.ports.broker_positions import BrokerPositions, HasPositions
+from ackd.ports.broker_positions import BrokerPositions, HasPositions, LogPart
 from ackd.ports.broker_side_acks import (
     BrokerSideAcks,
+    KnownAt,
     KnownSource,
     LogCut,
     Placed,
@@ -92,9 +93,11 @@ __all__ = [
     "Groups",
     "HasPositions",
     "Headers",
+    "KnownAt",
     "KnownSource",
     "LogCut",
     "LogEvent",
+    "LogPart",
     "Lost",
     "Member",
     "Members",

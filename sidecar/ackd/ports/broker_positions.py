@@ -5,10 +5,21 @@ their order, and so have a place from which a group goes on: it can be asked for
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
+from ackd.ports.events import Arrival
+
+
+class LogPart(NamedTuple):
+    """Messages of a queue's log in their order, from an offset to before `next`, but for those that
+    the subscription's filter leaves out. `first`: where the log begins.
+    """
+
+    messages: list[Arrival]
+    next: int
+    first: int
 
 
 class BrokerPositions(Protocol):
@@ -41,6 +52,11 @@ class BrokerPositions(Protocol):
 
     async def booted_ms(self, partition: TopicPartition) -> int:
         """When the queue's broker was started, by its own clock. Raises BrokerError."""
+
+    async def read(self, partition: TopicPartition, offset: int) -> LogPart:
+        """A bounded number of messages from this offset on, without taking them from the group. At
+        least one, or `next` is beyond the offset, unless the log ends there. Raises BrokerError.
+        """
 
     async def move(self, positions: Mapping[TopicPartition, int]) -> None:
         """Let the broker go on from these offsets, or the nearest ones that it has. Raises

@@ -107,6 +107,15 @@ class Placed(NamedTuple):
     cuts: list[LogCut]
 
 
+class KnownAt(NamedTuple):
+    """Places of messages, and how much of the time has passed that counts for how long ids of a
+    block are known.
+    """
+
+    places: list[AssignedPlace]
+    active_ms: int
+
+
 class Places(Protocol):
     """Remembers, in the store, the first place of messages that come again under another one.
 
@@ -130,6 +139,19 @@ class Places(Protocol):
         held: Sequence[tuple[bytes, AssignedPlace]],
     ) -> None:
         """Remember these places for `keep_ms` from now on, as `assign` does. Raises StoreError."""
+
+    async def look_up(
+        self,
+        subscription: str,
+        topic_id: bytes,
+        keep_ms: int,
+        clock: int,
+        asked: Sequence[tuple[bytes, AssignedPlace]],
+    ) -> KnownAt:
+        """Return where these messages are known by their ids. An unknown one is known at the given
+        place from now on. `clock`: a partition of the block whose time is asked for. Raises
+        StoreError.
+        """
 
     async def sources(
         self, subscription: str, topic_id: bytes, found: Sequence[tuple[str, int]]

@@ -3,7 +3,8 @@
 -- The hash of the logs ends in "g": partition number -> number of merged cuts, cuts, offsets and times of the samples.
 -- It has no TTL: while a log is idle for months it may be cut.
 -- ARGV: keep_ms, then for each message the digest of its id, partition, offset and store time; -1 as store time: it is
--- held under this very place. Returns the place of each, and each cut that was found now: partition, offset, generation.
+-- held under this very place; -2: no message, only the time is asked for. Returns the place of each, each cut that was
+-- found now (partition, offset, generation), and for each message the time that counts for the ids of its block.
 local states = KEYS[1] .. "g"
 local logs, read = {}, {}
 
@@ -82,7 +83,7 @@ local function is_usual(number, log, offset, stored)
   end
 end
 
-local places, cuts = {}, {}
+local places, cuts, times = {}, {}, {}
 
 -- The place of a message that nobody knows.
 local function new_place(number, log, offset, stored)
@@ -102,9 +103,9 @@ for at = 2, #ARGV, 4 do
   local block = block_of(number)
   local known = used_block(block, stored >= 0)
   local place
-  if stored < 0 then
+  if stored == -1 then
     place = find(block, message)
-  else
+  elseif stored >= 0 then
     local log = log_of(ARGV[at + 1])
     if not is_usual(number, log, offset, stored) then place = find(block, message) end
     if not place then
@@ -115,8 +116,9 @@ for at = 2, #ARGV, 4 do
     end
   end
   place = place or string.format("%.0f:%s", number, ARGV[at + 2])
-  keep_place(block, known, message, string.match(place, "(%d+):(%d+)"))
+  if stored >= -1 then keep_place(block, known, message, string.match(place, "(%d+):(%d+)")) end
   places[#places + 1] = place
+  times[#times + 1] = string.format("%.0f", known.active)
 end
 write_blocks()
 for _, number in ipairs(read) do
@@ -125,4 +127,4 @@ for _, number in ipairs(read) do
     redis.call("HSET", states, number, cmsgpack.pack(log.merged, log.cuts, log.offsets, log.times))
   end
 end
-return {places, cuts}
+return {places, cuts, times}

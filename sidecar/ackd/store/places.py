@@ -19,14 +19,16 @@ from ackd.core.log_generations import (
 )
 from ackd.core.sources import COPIES, SourceNumbers, SourcesExhaustedError, block_of
 from ackd.errors import StoreDataError
-from ackd.ports import AssignedPlace, KnownSource, LogCut, Placed, StoredAt
+from ackd.ports import AssignedPlace, KnownAt, KnownSource, LogCut, Placed, StoredAt
 from ackd.store.keys import Keys
 from ackd.store.outbox import Run, Word
 from ackd.store.scripts import PLACES, SOURCES
 
-_PARTS: Final = 2
+_PARTS: Final = 3
 HELD: Final = -1
 """For the script, in place of a store time: the message is held under this very place."""
+TIME: Final = -2
+"""It stands for no message; only the time is asked for."""
 
 
 class RedisPlaces:
@@ -43,7 +45,7 @@ class RedisPlaces:
         for message, (partition, offset), stored_ms in arrivals:
             _check(partition)
             words += (digest(message), partition, offset, max(stored_ms, 0))
-        places, cuts = await self._ask(subscription, topic_id, words)
+        places, cuts, _ = await self._ask(subscription, topic_id, words)
         if len(places) != len(arrivals):
             raise StoreDataError("the places of messages can't be read")
         return Placed(
@@ -62,6 +64,24 @@ class RedisPlaces:
         for message, (partition, offset) in held:
             words += (digest(message), partition, offset, HELD)
         await self._ask(subscription, topic_id, words)
+
+    async def look_up(
+        self,
+        subscription: str,
+        topic_id: bytes,
+        keep_ms: int,
+        clock: int,
+        asked: Sequence[tuple[bytes, AssignedPlace]],
+    ) -> KnownAt:
+        words: list[Word] = [keep_ms, b"", clock, 0, TIME]
+        for message, (partition, offset) in asked:
+            words += (digest(message), partition, offset, HELD)
+        places, _, times = await self._ask(subscription, topic_id, words)
+        if len(places) != len(asked) + 1:
+            raise StoreDataError("the places of messages can't be read")
+        return KnownAt(
+            [AssignedPlace(*_numbers(each, 2)) for each in places[1:]], *_numbers(times[0], 1)
+        )
 
     async def sources(
         self, subscription: str, topic_id: bytes, found: Sequence[tuple[str, int]]
@@ -171,6 +191,25 @@ class MemoryPlaces:
             ids = self._turned(known, turned, place.partition, keep_ms, tick=False)
             there = known.find(place.partition, digest(message))
             ids.keep(digest(message), place if there is None else there)
+
+    async def look_up(
+        self,
+        subscription: str,
+        topic_id: bytes,
+        keep_ms: int,
+        clock: int,
+        asked: Sequence[tuple[bytes, AssignedPlace]],
+    ) -> KnownAt:
+        known = self._known.setdefault((subscription, topic_id), KnownPlaces())
+        turned: dict[int, KnownIds[AssignedPlace]] = {}
+        active_ms = self._turned(known, turned, clock, keep_ms, tick=False).active_ms
+        places = []
+        for message, place in asked:
+            ids = self._turned(known, turned, place.partition, keep_ms, tick=False)
+            there = known.find(place.partition, digest(message)) or place
+            ids.keep(digest(message), there)
+            places.append(there)
+        return KnownAt(places, active_ms)
 
     async def sources(
         self, subscription: str, topic_id: bytes, found: Sequence[tuple[str, int]]

@@ -108,6 +108,52 @@ async def test_it_is_kept_while_it_is_asked_for() -> None:
     assert (await places.assign(name, TOPIC, keep_ms, [asked])).places == [copy]
 
 
+async def test_i2_who_is_looked_up_is_known_where_it_first_came(store: Store) -> None:
+    """One that never came is known from then on, by whatever name it comes later."""
+    name, copy = f"places-{uuid4()}", AssignedPlace(COPIES, 4)
+    first = [at(b"old", 0, 5), StoredAt(b"copied", copy, 7)]
+    await placed(store, name, *first)
+    asked = [(each, AssignedPlace(0, at)) for at, each in enumerate((b"old", b"copied", b"new"))]
+    for _ in range(2):
+        found = await store.places.look_up(name, TOPIC, LONG_MS, 0, asked)
+        assert found.places == [AssignedPlace(0, 5), copy, AssignedPlace(0, 2)]
+    assert await placed(store, name, StoredAt(b"new", copy, 8)) == [AssignedPlace(0, 2)]
+    assert (await store.places.look_up(name, TOPIC, LONG_MS, 0, ())).places == []
+
+
+async def test_the_time_of_ids_goes_on_with_each_block_apart_and_only_while_messages_come() -> None:
+    now_us, name = [0], "places"
+    places = MemoryStore(now_us=lambda: now_us[0]).places
+
+    async def times() -> list[int]:
+        return [
+            (await places.look_up(name, TOPIC, LONG_MS, clock, ())).active_ms for clock in (3, 16)
+        ]
+
+    await places.assign(name, TOPIC, LONG_MS, [at(b"first", 0, 0)])
+    began = await times()
+    for number in range(5):
+        now_us[0] += STEP_MS * 1_000
+        await places.assign(name, TOPIC, LONG_MS, [at(b"%d" % number, 0, number)])
+    assert await times() == [began[0] + 5 * STEP_MS, began[1]]
+    now_us[0] += 1_000_000_000
+    assert await times() == [began[0] + 5 * STEP_MS, began[1]]
+
+
+async def test_a_server_tells_the_time_of_ids(store: Store) -> None:
+    name = f"places-{uuid4()}"
+    await store.places.assign(name, TOPIC, LONG_MS, [at(b"first", 0, 0)])
+    before = (await store.places.look_up(name, TOPIC, LONG_MS, 5, ())).active_ms
+
+    async def goes_on() -> bool:
+        await store.places.assign(name, TOPIC, LONG_MS, [at(b"more", 1, 0)])
+        found = await store.places.look_up(name, TOPIC, LONG_MS, 5, [(b"x", NEW)])
+        return found.active_ms > before and found.places == [NEW]
+
+    await wait_until_async(goes_on, "the time to go on", interval_s=0.05)
+    assert (await store.places.look_up(name, TOPIC, LONG_MS, 16, ())).active_ms == 0
+
+
 # --- offsets that are used again --------------------------------------------------------------
 
 

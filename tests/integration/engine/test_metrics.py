@@ -54,6 +54,7 @@ NOTHING = {
     *("ackd_outbox_bytes", "ackd_outbox_failed"),
     *("ackd_dedup_repeats_total", "ackd_dedup_skipped_total", "ackd_acked_again_total"),
     "ackd_log_cuts_total",
+    "ackd_recovered_from_log_total",
     *("ackd_trace_spans_total", "ackd_trace_files_deleted_total"),
 }
 SIGNED = {"ackd_clock_skew_seconds"}

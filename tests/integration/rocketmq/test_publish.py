@@ -7,9 +7,12 @@ import pytest
 
 from ackd.api.messages import SettleVerb
 from ackd.ports import Failure, NotStored, Outgoing, Stored
+from ackd_adapters.rocketmq import RocketMQOptions, adapter
+from ackd_adapters.rocketmq.rpc import SEND
 from tests.integration.rocketmq.shop import Shop, insist
 from tests.support.rocketmq import RocketMQ
 from tests.support.rocketmq.bare import bare, now_ms
+from tests.support.rocketmq.between import between
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -47,6 +50,31 @@ async def test_a_delayed_message_comes_when_it_is_due_and_a_wrong_topic_is_refus
     (found,) = await one.collect(1)
     assert found.record.value == b"late"
     assert time.monotonic() - began >= DELAY_MS / 1000
+
+
+async def test_i7_what_is_under_way_as_the_connection_is_closed_has_an_unknown_outcome(
+    rocketmq: RocketMQ,
+) -> None:
+    async with bare(rocketmq) as it, between(rocketmq.endpoints) as middle:
+        broker = adapter.open("b", RocketMQOptions(endpoints=middle.endpoints))
+        await broker.start()
+        middle.keep(SEND.name)
+
+        async def close() -> None:
+            await wait_until_async(there, "a message is on its way")
+            await broker.close()
+
+        async def there() -> bool:
+            return bool(await it.take(1))
+
+        async with asyncio.TaskGroup() as tasks:
+            batch = [Outgoing(it.topic, None, b"%d" % number) for number in range(3)]
+            sent = tasks.create_task(broker.publish(batch))
+            tasks.create_task(close())
+        results = await sent
+    assert [each.failure for each in results if isinstance(each, NotStored)] == [
+        Failure.UNKNOWN
+    ] * len(batch)
 
 
 async def test_i6_messages_of_a_group_are_stored_in_order_on_a_fifo_topic(

@@ -11,8 +11,10 @@ import grpc
 from grpc import aio
 
 from ackd_adapters.rocketmq.protocol import service_pb2 as pb
+from ackd_adapters.rocketmq.protocol.definition_pb2 import Code
 from ackd_adapters.rocketmq.rpc import ACK, CHANGE, RECEIVE, TELEMETRY
 
+_ACK_PATH = f"/apache.rocketmq.v2.MessagingService/{ACK.name}"
 Context = aio.ServicerContext[bytes, bytes]
 Act = Callable[[bytes], Awaitable[bytes]]
 
@@ -21,6 +23,8 @@ class Between(grpc.GenericRpcHandler):
     """`wrong`: what nobody may do with a handle. `delivered`: how often the broker handed a message
     over; `changes`: for how long each change was to hide one; `acks`: handles whose ack is answered
     OK; `lost`: how many answers got lost; `polls`: how many are under way, or were cancelled.
+    `swallows`: which messages, by their bodies, never arrive; `swallowed`: those that did not;
+    `forgets`: the broker brings none of them again.
     """
 
     def __init__(self) -> None:
@@ -30,6 +34,9 @@ class Between(grpc.GenericRpcHandler):
         self.changes: list[int] = []
         self.acks: list[str] = []
         self.lost = self.polls = 0
+        self.swallows: Callable[[bytes], bool] = lambda _: False
+        self.swallowed: list[bytes] = []
+        self.forgets = True
         self._kept: dict[str, asyncio.Event] = {}
         self._to_lose: list[str] = []
         self._used: set[str] = set()
@@ -78,7 +85,12 @@ class Between(grpc.GenericRpcHandler):
             async for each in ask(request, **_passed_on(context)):
                 found = pb.ReceiveMessageResponse.FromString(each)
                 self.delivered += found.HasField("message")
-                yield each
+                if found.HasField("message") and self.swallows(found.message.body):
+                    await self._swallow(
+                        pb.ReceiveMessageRequest.FromString(request), found, context
+                    )
+                else:
+                    yield each
             self.polls -= 1
 
         async def talk(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
@@ -91,6 +103,29 @@ class Between(grpc.GenericRpcHandler):
         if name == TELEMETRY.name:
             return grpc.stream_stream_rpc_method_handler(talk)
         return grpc.unary_unary_rpc_method_handler(unary)
+
+    async def _swallow(
+        self, asked: pb.ReceiveMessageRequest, found: pb.ReceiveMessageResponse, context: Context
+    ) -> None:
+        """Lose it on the way. With `forgets` the broker never brings it again, as after a poll that
+        it lost itself.
+        """
+        message = found.message
+        self.swallowed.append(message.body)
+        if not self.forgets:
+            return
+        system = message.system_properties
+        entry = pb.AckMessageEntry(
+            message_id=system.message_id, receipt_handle=system.receipt_handle
+        )
+        request = pb.AckMessageRequest(group=asked.group, topic=message.topic, entries=[entry])
+        up = self._up
+        assert up is not None
+        ack: aio.UnaryUnaryMultiCallable[bytes, bytes] = up.unary_unary(_ACK_PATH)
+        answer = pb.AckMessageResponse.FromString(
+            await ack(request.SerializeToString(), **_passed_on(context))
+        )
+        assert answer.status.code == Code.OK, answer
 
     async def _change(self, request: bytes, act: Act) -> bytes:
         found = pb.ChangeInvisibleDurationRequest.FromString(request)

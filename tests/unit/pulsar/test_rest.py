@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from ackd_adapters.pulsar.rest import KEPT_MAX, Admin, Rest, RestError
+from ackd_adapters.pulsar.rest import KEPT_MAX, Admin, Json, Rest, RestError
 
 
 class Served(ThreadingHTTPServer):
@@ -22,6 +22,7 @@ class Served(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.requests: list[tuple[str, str, str | None]] = []
         self.connections: list[int] = []
+        self.bodies: list[bytes] = []
         self.opened = 0
         self.closes = False
         self.together = threading.Barrier(1)
@@ -44,7 +45,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self) -> None:
         size = int(self.headers.get("Content-Length", 0))
-        self.rfile.read(size)
+        self.server.bodies.append(self.rfile.read(size))
         token = self.headers.get("Authorization")
         self.server.requests.append((self.command, self.path, token))
         self.server.connections.append(self.number)
@@ -52,18 +53,19 @@ class Handler(BaseHTTPRequestHandler):
         status, body = 200, json.dumps({"path": self.path}).encode()
         if self.path.endswith("/none"):
             status, body = 404, b"there is none"
-        if self.path.endswith("/elsewhere"):
+        if self.path.endswith(("/elsewhere", "/around")):
             status, body = 307, b""
         self.send_response(status)
         if status == 307:
-            self.send_header("Location", f"{self.server.url}/admin/v2/there")
+            there = "there" if self.path.endswith("/elsewhere") else "around"
+            self.send_header("Location", f"{self.server.url}/admin/v2/{there}")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
         if self.server.closes:
             self.close_connection = True
 
-    do_GET = do_PUT = answer  # noqa: N815 -- as the base class calls them
+    do_GET = do_PUT = do_POST = do_DELETE = answer  # noqa: N815 -- as the base class calls them
 
     def log_message(self, *_: object) -> None:
         """Nothing."""
@@ -115,6 +117,24 @@ def test_a_connection_that_was_ended_meanwhile_costs_no_question(
 def test_another_broker_is_asked_where_the_first_one_says(served: Served, rest: Rest) -> None:
     assert rest.table("elsewhere") == {"path": "/admin/v2/there"}
     assert {token for _, _, token in served.requests} == {"Bearer secret"}
+
+
+@pytest.mark.parametrize(("method", "body"), [("PUT", {"a": "b"}), ("POST", 7), ("DELETE", None)])
+def test_a_change_is_made_where_the_first_broker_says(
+    served: Served, rest: Rest, method: str, body: Json
+) -> None:
+    """With its body, and by whom."""
+    assert rest.ask(method, "elsewhere", body) == {"path": "/admin/v2/there"}
+    paths = [(method, "/admin/v2/elsewhere", "Bearer secret"), (method, "/admin/v2/there")]
+    assert [each[: len(path)] for each, path in zip(served.requests, paths, strict=True)] == paths
+    sent = b"" if body is None else json.dumps(body).encode()
+    assert served.bodies == [sent, sent]
+    assert {token for _, _, token in served.requests} == {"Bearer secret"}
+
+
+def test_brokers_that_send_each_other_round_are_an_error(rest: Rest) -> None:
+    with pytest.raises(RestError, match="PUT around: redirected more than 5 times"):
+        rest.ask("PUT", "around", {})
 
 
 def test_a_few_connections_are_kept_and_ended(served: Served, rest: Rest) -> None:

@@ -8,7 +8,7 @@ first offset without one (but see `UnorderedLedger.lapse`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from ackd.core.ledger.entry import B
@@ -89,17 +89,50 @@ class UnorderedLedger(Ledger[B]):
         every message that is in memory or has a lease. Returns how many offsets that were.
         """
         entries = self._entries
-        lapsed, start = 0, max(start, entries.watermark)
-        known = sorted(offset for offset in entries.by_offset if start <= offset < end)
-        for bound in (*known, end):
-            lacking = bound - start - entries.finished.count_between(start, bound)
+        lapsed = 0
+        for first, bound in self._apart(start, end):
+            lacking = bound - first - entries.finished.count_between(first, bound)
             if lacking > 0:
-                entries.finish_range(start, bound, 0)
+                entries.finish_range(first, bound, 0)
                 lapsed += lacking
-            start = bound + 1
         if lapsed:
             entries.advance()
         return lapsed
+
+    def missing(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The ranges in [start, end), in their order, that are unfinished and not in memory: gaps,
+        and what is leased or waits and was not brought. The ledger must not change meanwhile.
+        """
+        finished = self._entries.finished
+        for first, bound in self._apart(start, end, in_memory=True):
+            at = first
+            for over, then in finished.ranges(first):
+                if over >= bound:
+                    break
+                if at < over:
+                    yield at, over
+                at = then
+            if at < bound:
+                yield at, bound
+
+    def lacks(self, offset: int) -> bool:
+        """Whether this message is unfinished and not in memory."""
+        entry = self._entries.by_offset.get(offset)
+        return not self._entries.over(offset) and (entry is None or entry.body is None)
+
+    def _apart(self, start: int, end: int, *, in_memory: bool = False) -> list[tuple[int, int]]:
+        """The ranges between the known messages in [start, end), above the watermark.
+        `in_memory`: only those in memory count as known.
+        """
+        entries = self._entries
+        start = max(start, entries.watermark)
+        known = sorted(
+            offset
+            for offset, entry in entries.by_offset.items()
+            if start <= offset < end and not (in_memory and entry.body is None)
+        )
+        starts = [start, *(offset + 1 for offset in known)]
+        return [each for each in zip(starts, [*known, end], strict=True) if each[0] < each[1]]
 
     def _fetch_again(self) -> None:
         """Does nothing: this broker can't be asked for a message, it delivers by itself."""

@@ -26,6 +26,7 @@ from ackd.engine.cluster.membership import Membership
 from ackd.engine.ownership.awaited_seeks import AwaitedSeeks
 from ackd.engine.ownership.broker_resets import BrokerResets
 from ackd.engine.ownership.gaps import Gaps
+from ackd.engine.ownership.lost_messages import LostMessages
 from ackd.engine.ownership.records import Records
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
@@ -75,7 +76,7 @@ class _AwaitedPartition:
     messages: list[tuple[bytes, Record]] = field(default_factory=list)
 
 
-# tidy: long-class attributes=17 -- ten collaborators, and what waits
+# tidy: long-class lines=365 attributes=18 -- eleven collaborators, and what waits
 class BrokerAckFlow:
     """Passes messages and acks between one subscription's partitions and such a broker."""
 
@@ -108,11 +109,22 @@ class BrokerAckFlow:
         self._doubt = False
         self._awaited = AwaitedSeeks(state, context)
         self._resets = BrokerResets(state, context, self._gaps, self._awaited)
+        self._lost = LostMessages(
+            state,
+            context,
+            partitions,
+            self._awaited.waits,
+            self._recovered,
+            self._clock_of,
+            self._keep_ms,
+            consumer.hold_ms,
+        )
 
     async def on(self, event: Arrived | Assigned | Drew) -> None:
         """Take messages, or partitions that any sidecar may draw from."""
         match event:
             case Assigned(found):
+                await self._lost.begins(found)
                 self._offered.update(dict.fromkeys(found))
                 self._state.health.group_assigned()
                 await self._share()
@@ -319,6 +331,7 @@ class BrokerAckFlow:
             return
         self._gaps.came(partition, fresh)
         self._awaited.came(partition, fresh)
+        self._lost.came(partition, fresh)
         again, own = ledger.arrived(records), {*fresh}
         if again:
             self._resets.again(partition, [each for each in again if each in own])
@@ -326,6 +339,17 @@ class BrokerAckFlow:
             self._consumer.finished(partition.tp, again)
         partition.log_reaches(ledger.position)
         partition.perform()
+
+    def _recovered(self, partition: Partition, records: list[Record]) -> None:
+        """The broker lost these, and they were read from its log."""
+        self._take(partition, records)
+        self._state.signals.room()
+
+    def _clock_of(self, tp: TopicPartition) -> int:
+        """The first queue that is drawn with it, as copies come from the first ones."""
+        source = self._consumer.source(tp)._replace(queue=0)
+        first = (each for each in self._offered if self._consumer.source(each) == source)
+        return next(first, tp).partition
 
     def over(self, partition: Partition) -> None:
         """Ack at the broker what was finished since the last call, whoever finished it."""
@@ -339,6 +363,7 @@ class BrokerAckFlow:
         """
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch())
+            tasks.create_task(self._find_lost())
             await self._upkeep()
 
     async def _watch(self) -> None:
@@ -349,6 +374,11 @@ class BrokerAckFlow:
             await self._awaited.look(partitions)
             await self._resets.look(partitions)
 
+    async def _find_lost(self) -> None:
+        while True:
+            await asyncio.sleep(SHARE_MS / 1000)
+            await self._lost.look(list(self._partitions.owned.values()))
+
     async def _upkeep(self) -> None:
         looked_ms = reminded_ms = self._context.clock.monotonic_ms()
         while True:
@@ -356,7 +386,7 @@ class BrokerAckFlow:
             await self._share()
             self.taken()
             if self._state.configured.filter:
-                self._gaps.look(self._awaited.waits)
+                self._gaps.look(self._waits)
             now_ms = self._context.clock.monotonic_ms()
             if now_ms - looked_ms < LOOK_MS:
                 continue
@@ -369,13 +399,20 @@ class BrokerAckFlow:
             for topic, info in list(self._topics.known.items()):
                 held = self._consumer.kept(topic)
                 self._finish_missed(topic, held)
-                await self._remind(topic, info.topic_id, held if remind else [])
+                if remind:
+                    held = held + self._lost.kept(topic)
+                    await self._remind(topic, info.topic_id, held)
+
+    def _waits(self, partition: Partition) -> bool:
+        """Whether what is missing may be yet to come."""
+        return self._awaited.waits(partition) or self._lost.owes(partition)
 
     def _lapse(self, now_ms: int) -> None:
         conditions = self._state.conditions.values()
         steady = not any(each.away for each in conditions)
         for partition in list(self._partitions.owned.values()):
-            ledger, still = partition.ledger, steady and not self._awaited.waits(partition)
+            ledger = partition.ledger
+            still = steady and not self._waits(partition)
             if isinstance(ledger, UnorderedLedger) and ledger.lapse(now_ms, LAPSE_MS, steady=still):
                 partition.perform()
 

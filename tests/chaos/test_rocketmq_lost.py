@@ -1,0 +1,108 @@
+"""A sidecar is killed as messages come, many times. The broker loses some of what a poll draws that
+is broken off so; ackd finds it (I1).
+
+`ACKD_TEST_SIDECAR_KILLS=60` for the figures of docs/benchmarks.md.
+"""
+
+import asyncio
+import os
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ackd.ports import Broker, Outgoing, Stored
+from ackd_adapters.rocketmq import RocketMQOptions, adapter
+from tests.chaos.judged import metric
+from tests.chaos.world import Http, ready, world
+from tests.support.rocketmq import RocketMQ
+from tests.support.rocketmq.part import RocketMQAt
+from tests.support.wait import wait_until, wait_until_async
+
+KILLS = int(os.environ.get("ACKD_TEST_SIDECAR_KILLS", "5"))
+SEED = int(os.environ.get("CHAOS_SEED", "17"))
+BATCH = 200
+BATCHES_S = 1.0
+"""As long as a poll waits, which goes on at the broker after the kill."""
+COME_S = 150.0
+"""A hold and 30 s, on a busy machine."""
+
+pytestmark = [
+    pytest.mark.rocketmq,
+    pytest.mark.slow,
+    pytest.mark.timeout(300 + 30 * KILLS),
+]
+
+
+async def test_i1_i2_nothing_is_lost_over_kills_of_the_sidecar_as_messages_come(
+    rocketmq: RocketMQ, folder: Path, figure: Callable[[str, float], None]
+) -> None:
+    rng = random.Random(SEED)
+    acked: Counter[str] = Counter()
+    publisher = adapter.open("b", RocketMQOptions(endpoints=rocketmq.endpoints))
+    await publisher.start()
+    try:
+        with world(RocketMQAt(rocketmq), folder, partitions=4, lease_ms=30_000) as deployment:
+            sidecar = deployment.sidecar()
+            client = Http(sidecar)
+
+            def is_ready() -> bool:
+                return '"fail' not in ready(sidecar)
+
+            def some() -> int:
+                found = client.receive(most=100)
+                told = client.settle([each["lease"] for each in found]) if found else []
+                for each, how in zip(found, told, strict=True):
+                    value = str(each["json"]["msg"])
+                    assert not acked[value], f"{value} was acked, and came again (seed {SEED})"
+                    acked[value] += how == "acked"
+                return len(found)
+
+            for kill in range(KILLS):
+                await asyncio.to_thread(wait_until, is_ready, "the sidecar is ready")
+                if rng.random() < 0.5:
+                    async with asyncio.TaskGroup() as tasks:
+                        tasks.create_task(_publish(publisher, deployment.topic, kill))
+                        await asyncio.sleep(rng.uniform(0, 0.05))
+                        sidecar.kill()
+                else:
+                    sidecar.kill()
+                    await asyncio.sleep(rng.uniform(0, BATCHES_S))
+                    await _publish(publisher, deployment.topic, kill)
+                sidecar.start()
+                for _ in range(rng.randrange(6)):
+                    await asyncio.to_thread(some)
+            wanted = {f"m{number}" for number in range(KILLS * BATCH)}
+
+            def all_came() -> bool:
+                some()
+                return wanted <= {value for value, count in acked.items() if count}
+
+            try:
+                await asyncio.to_thread(
+                    wait_until, all_came, f"all have come (seed {SEED})", timeout_s=COME_S
+                )
+            finally:
+                missing = wanted - {value for value, count in acked.items() if count}
+                figure("rocketmq-lost: messages that never came", len(missing))
+                recovered = metric(sidecar, "ackd_recovered_from_log_total")
+                figure("rocketmq-lost: read from the log since the last kill", recovered)
+            assert await asyncio.to_thread(some) == 0
+    finally:
+        await publisher.close()
+
+
+async def _publish(publisher: Broker, topic: str, kill: int) -> None:
+    numbers = range(kill * BATCH, (kill + 1) * BATCH)
+    left = [Outgoing(topic, None, b'{"msg": "m%d"}' % number) for number in numbers]
+
+    async def stored() -> bool:
+        said = await publisher.publish(left)
+        left[:] = [
+            one for one, each in zip(left, said, strict=True) if not isinstance(each, Stored)
+        ]
+        return not left
+
+    await wait_until_async(stored, "all is stored")
