@@ -1,7 +1,7 @@
 """A sidecar is killed as messages come, many times. The broker loses some of what a poll draws that
 is broken off so; ackd finds it (I1).
 
-`ACKD_TEST_SIDECAR_KILLS=60` for the figures of docs/benchmarks.md.
+More kills: `ACKD_TEST_SIDECAR_KILLS=40`.
 """
 
 import asyncio
