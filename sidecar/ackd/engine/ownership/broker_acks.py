@@ -386,7 +386,7 @@ class BrokerAckFlow:
             await self._share()
             self.taken()
             if self._state.configured.filter:
-                self._gaps.look(self._waits)
+                self._gaps.look(self._awaited.waits)
             now_ms = self._context.clock.monotonic_ms()
             if now_ms - looked_ms < LOOK_MS:
                 continue

@@ -414,7 +414,8 @@ class LostMessages:
         while len(ends) > 1 and ends[1][0] <= now_ms - self._lost_ms:
             ends.popleft()
         start = end = 0
-        if self._state.configured.filter:
+        filtered = bool(self._state.configured.filter)
+        if filtered and not (reason and partition in self._failed):
             pass  # a gap says nothing: most of them are what the filter leaves out
         elif reason:
             start = _lowest(ledger) if watch is None else watch.start
@@ -431,8 +432,9 @@ class LostMessages:
         first, count = missing[0][0], sum(end - start for start, end in missing)
         detail = (
             f"{partition.tp}: the broker gave {count} messages that did not come, of offsets "
-            f"{first} to {missing[-1][1] - 1}: they came as copies, or it lost them, and {reason}; "
-            "if they do not come they count as finished after an hour, and `ackd seek "
+            f"{first} to {missing[-1][1] - 1}: they came as copies, "
+            f"{'do not pass the filter, ' * filtered}or it lost them, and {reason}; if they "
+            "do not come they count as finished after an hour, and `ackd seek "
             f"{self._state.name} --position {partition.tp.topic}/{partition.tp.partition}={first}` "
             "delivers all from there on again"
         )

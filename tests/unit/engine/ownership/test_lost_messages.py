@@ -357,6 +357,23 @@ async def test_without_a_way_to_ask_it_is_named(queue: LossyQueue) -> None:
     assert queue.told == ""
 
 
+async def test_behind_a_filter_it_is_named_only_while_the_broker_can_not_be_asked(
+    queue: LossyQueue,
+) -> None:
+    queue.world.sets(filter="paid")
+    queue.world.state.configured = queue.world.state.settings
+    await begun(queue)
+    queue.stores(10)
+    await queue.come(0, 9)
+    queue.log.away = True
+    await queue.passes(3 * FOUND_MS)
+    assert "do not pass the filter, or it lost them, and it can't be asked" in queue.told
+    queue.log.away = False
+    await queue.passes(FOUND_MS)
+    assert queue.told == ""
+    assert queue.delivered == dict.fromkeys(range(10), 1)
+
+
 async def test_what_retention_took_holds_nothing_up(queue: LossyQueue) -> None:
     await begun(queue)
     queue.stores(10)
