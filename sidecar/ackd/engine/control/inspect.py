@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ackd.api.messages import Explanation, HeldKey, InFlight
 from ackd.api.messages import HeldPartition as HeldUp
-from ackd.core.ids import TopicPartition, message_place
+from ackd.core.ids import TopicPartition, message_id, message_place
 from ackd.core.ledger.entry import Entry, EntryStatus
 from ackd.engine.base.context import Context
 from ackd.engine.base.spill_file import Held
@@ -63,10 +63,13 @@ class Listed(NamedTuple):
 
 
 class SeenMessage(NamedTuple):
-    """A message at the sidecar that grants its leases, and what it waits for."""
+    """A message at the sidecar that grants its leases, and what it waits for. `copy`: the id of the
+    retry copy that it is in.
+    """
 
     view: InFlight
     released_by: str
+    copy: str = ""
 
 
 class Inspector:
@@ -137,7 +140,7 @@ class Inspector:
         await self._reported.fill(shown)
         views = [each.view for each in shown]
         return [
-            SeenMessage(view, f"{_how(each[2])}{self._at_head(*each)}")
+            SeenMessage(view, f"{_how(each[2])}{self._at_head(*each)}", _copy(each[0], each[1]))
             for view, each in zip(views, found, strict=True)
         ]
 
@@ -240,6 +243,10 @@ class Inspector:
         if partition.ledger.holds_copies or partition.ledger.send_back.rules is not None:
             return ""
         return f"; it does not move to the retry topic: {self._retry_topic.unused}"
+
+
+def _copy(partition: Partition, offset: int) -> str:
+    return message_id(*partition.tp, offset) if partition.ledger.holds_copies else ""
 
 
 def _place(partition: Partition, offset: int, entry: Entry[Held]) -> Place:

@@ -93,12 +93,15 @@ class MessageLookup:
         view = MessageView(name, _state(steps))
         if view.state in _OVER:
             view, steps = await self._with_letter(view, steps)
-        if view.state not in _OVER:
+        if view.state not in _OVER or _may_go_on(view, steps):
             others, missing = await ask()
             held = {**others, self._context.identity: await self._inspector.held(name)}
-            if not any(held.values()) and not _delivered(steps):
+            if view.state in _OVER:
+                held = {owner: [e for e in seen if e.copy] for owner, seen in held.items()}
+            elif not any(held.values()) and not _delivered(steps):
                 await self._check_there(name)
             view = replace(_as_held(view, held), missing=missing)
+            steps = await self._with_copy(steps, held)
         return await self._with_records(view, steps) if steps else view
 
     # --- which message
@@ -155,6 +158,20 @@ class MessageLookup:
         if not redrive or redrive[0].lease.state is State.READY:
             return replace(view, state=DEAD, dead_letter=letter.id), steps
         return replace(view, state=_redriven(redrive), attempt=0), redrive
+
+    async def _with_copy(
+        self, steps: list[Step], held: Mapping[str, Sequence[SeenMessage]]
+    ) -> list[Step]:
+        """Follow a copy that only its owner still names: the message's own record has forgotten it.
+        Raises StoreError.
+        """
+        if len(steps) != 1:
+            return steps
+        for seen in (each for answers in held.values() for each in answers):
+            if seen.copy:
+                key, offset = await self._record(seen.copy)
+                return [*steps, *await self._whereabouts.trail(key, offset)]
+        return steps
 
     async def _with_records(self, view: MessageView, steps: Sequence[Step]) -> MessageView:
         """Add what the records say."""
@@ -219,6 +236,14 @@ def _state(steps: Sequence[Step]) -> str:
     return _STATE_NAMES[last.there.state]
 
 
+def _may_go_on(view: MessageView, steps: Sequence[Step]) -> bool:
+    """Whether a copy in the retry topic may be all that is left of a message whose record says that
+    it is over: that forgets the copy's place ten minutes after the claim, and after 13 hours that
+    no ack finished the message.
+    """
+    return view.state in (FINISHED, ACKED) and len(steps) == 1
+
+
 def _delivered(steps: Sequence[Step]) -> bool:
     return any(each.there.attempt or each.lease.first_s for each in steps)
 
@@ -229,7 +254,7 @@ def _as_held(view: MessageView, held: Mapping[str, Sequence[SeenMessage]]) -> Me
     """
     redriving = view.state == REDRIVING
     for owner, answers in held.items():
-        for seen, released_by in answers:
+        for seen, released_by, _ in answers:
             if (view.owner and seen.state == MOVING) or (redriving and seen.state == DEAD):
                 continue
             view = replace(

@@ -14,7 +14,17 @@ from ackd.api.past_deliveries import PastDelivery
 from ackd.core.dead_letter_key import dead_key
 from ackd.core.ids import TopicPartition
 from ackd.core.log_generations import partition_of
-from ackd.core.record.operations import FinishOrigin, Gap, MoveToRetry, PlaceCopy, ReplayAck, Settle
+from ackd.core.record.copies import ORIGIN_KEEP_MS
+from ackd.core.record.maintenance import EXCEPTIONS_KEEP_MS
+from ackd.core.record.operations import (
+    Advance,
+    FinishOrigin,
+    Gap,
+    MoveToRetry,
+    PlaceCopy,
+    ReplayAck,
+    Settle,
+)
 from ackd.core.record.protocol import Finish
 from ackd.core.record.transitions import Verb
 from ackd.engine.control.inspect import Inspector, SeenMessage
@@ -46,14 +56,14 @@ class Scene(RetryStage):
         self.gate: asyncio.Event | None = None
         topic = RetryTopic(world.state, world.context)
         parts = world.state, world.context, world.partitions
-        inspector = Inspector(*parts, silent, silent, silent, None, silent, topic)
+        self.inspector = Inspector(*parts, silent, silent, silent, None, silent, topic)
         self.lookup = MessageLookup(
             world.state,
             world.context,
             world.topics,
             world.partitions,
             world.membership,
-            inspector,
+            self.inspector,
             RETRY_TOPIC,
             self._find,
         )
@@ -162,6 +172,38 @@ async def test_a_message_that_moved_is_found_in_its_copy(scene: Scene) -> None:
     scene.forgets()
     found = await scene.sees()
     assert (found.state, found.attempt, found.copy) == ("leased", 2, f"{RETRY_TOPIC}/0/3")
+
+
+@pytest.mark.parametrize(
+    ("kept_ms", "over"), [(ORIGIN_KEEP_MS, "finished"), (EXCEPTIONS_KEEP_MS, "acked")]
+)
+async def test_a_copy_is_found_when_only_its_owner_still_knows_of_it(
+    scene: Scene, kept_ms: int, over: str
+) -> None:
+    """The record forgets where a message went ten minutes after its copy has claimed it, and later
+    that it was not acked.
+    """
+    scene.arrives(3, await scene.moves_and_ends())
+    await asyncio.sleep(0.1)
+    await scene.world.leases(scene.copies)
+    slot = scene.record(scene.origin).slots[0]
+    await scene.does(FinishOrigin(0, slot.fence, slot.rollback_epoch, Finish.SENT))
+    for _ in range(2):
+        scene.world.clock.pass_ms(kept_ms + 60_000)
+        await scene.does(Advance(1))
+    assert not scene.record(scene.origin).origins
+    found = await scene.sees()
+    assert (found.state, found.attempt, found.copy) == ("leased", 2, f"{RETRY_TOPIC}/0/3")
+    held = await scene.inspector.held(f"{TOPIC}/0/0")
+    scene.forgets()
+    assert ((await scene.sees()).state, (await scene.sees()).copy) == (over, None)
+    scene.others = {"pod-2": held}, {}
+    found = await scene.sees()
+    assert (found.state, found.attempt, found.owner) == ("leased", 2, "pod-2")
+    assert found.copy == f"{RETRY_TOPIC}/0/3"
+    scene.others = {}, {"pod-2": "asleep"}
+    found = await scene.sees()
+    assert (found.state, found.missing) == (over, {"pod-2": "asleep"})
 
 
 async def test_how_a_message_ended(scene: Scene) -> None:
