@@ -12,6 +12,7 @@ SEEDS ?= 1000
 SCOPES ?= small.cfg witness.cfg lease.cfg mended.cfg
 ARGS ?=
 WITHOUT ?=
+IMAGE ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help
@@ -92,7 +93,12 @@ k8s-binaries: .venv/.dev ## build the Kubernetes of test-k8s; ARGS=--yield: with
 test-k8s: .venv/.dev ## chart and injector on a real Kubernetes, which is built at first use; no root
 	@tests/support/apt.sh
 	@$(BIN)/python -m tests.support.k8s.install
+	@$(BIN)/python -m tests.support.other sbom >/dev/null # the tests have a network of their own
 	@ACKD_TEST_REQUIRE_ALL=1 $(BIN)/python -m tests.support.k8s.run $(ARGS)
+
+.PHONY: release
+release: .venv/.dev ## wheels, chart, image (root), SBOM and checksums in dist; IMAGE=no leaves the image out
+	@IMAGE=$(IMAGE) BASE=$(BASE) .ci/release dist
 
 .PHONY: image
 image: ## the sidecar's image, built without Docker; needs root; BASE=IMAGE@DIGEST is pulled
@@ -142,10 +148,11 @@ format: .venv/.dev ## let ruff format and fix what it can
 	@$(BIN)/ruff format .
 
 .PHONY: docs
-docs: .venv/.dev ## write docs/reference from the code
+docs: .venv/.dev ## write docs/reference and the chart's README from the code
 	@for page in commands configuration metrics problems routes; do \
 	  $(BIN)/ackd docs $$page > docs/reference/$$page.md; done
 	@$(BIN)/python -m tests.tidy.states_page
+	@$(BIN)/python -m tests.tidy.chart_page
 
 .PHONY: bench
 bench: .venv/.dev ## measure receive and settle on a real broker; writes into .cache/bench

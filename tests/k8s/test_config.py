@@ -4,7 +4,9 @@ import tomllib
 
 import pytest
 
+from ackd.config.fields import FieldKind, specs
 from ackd.config.load import load_text
+from ackd.config.schema import Settings
 from tests.support.k8s.helm import VERSIONS, Helm
 
 pytestmark = [pytest.mark.k8s, pytest.mark.usefixtures("programs")]
@@ -30,7 +32,24 @@ CONFIG = {
         },
     },
     "store": {"grace_ms": 86_400_000 // 288},
+    "publish": {"topics": ["orders"]},
+    "peers": {"on": False},
+    "traces": {"sample": 0.5},
+    "server": {"body_bytes_max": "4MiB", "drain_ms": "7s"},
+    "app": {"health_url": "http://127.0.0.1:8080/healthz", "down_leases": "retry"},
+    "sqs": {"listen": "127.0.0.1:9324"},
+    "telemetry": {"log_level": "debug"},
 }
+
+
+def test_every_section_of_the_file_can_be_a_value() -> None:
+    """What is not a section comes from the pod: identity, state and the file with a key."""
+    sections = {
+        each.name
+        for each in specs(Settings)
+        if each.kind in (FieldKind.SECTION, FieldKind.SECTIONS)
+    }
+    assert set(CONFIG) - {"namespaces"} == sections
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -51,3 +70,4 @@ def test_subscriptions_as_values(version: str) -> None:
     assert settings.subscriptions["orders"].lease_ms == 45_000
     assert settings.subscriptions["orders"].retry_delays_ms == (1_000, 10_000, 60_000)
     assert settings.subscriptions["orders.eu"].push.url.endswith("?a=1&b=<2>")
+    assert (settings.server.drain_ms, settings.app.down_leases) == (7_000, "retry")

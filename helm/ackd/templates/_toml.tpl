@@ -1,7 +1,7 @@
 {{/* The configuration as TOML. Numbers of values are floats in Helm: whole ones are written whole. */}}
 {{- define "ackd.config" -}}
 {{- $config := dict }}
-{{- range $key := list "brokers" "subscriptions" "store" "publish" "peers" "traces" }}
+{{- range $key := list "brokers" "subscriptions" "store" "publish" "peers" "traces" "server" "app" "sqs" "telemetry" }}
 {{- with get $.Values.config $key }}
 {{- $_ := set $config $key . }}
 {{- end }}

@@ -5,6 +5,9 @@ the names in the file, where `-` and `.` count as `_`; otherwise it is used in l
 is text for the setting's own kind; a list is `a,b` or a TOML array, a table or section an inline
 TOML table.
 
+`ACKD_DEFAULT__SERVER__STOP=release` counts where neither the file nor another variable says
+anything, and an empty one says nothing: so an injector has its own defaults, and teams their say.
+
 A misspelt variable is a mistake, as in the file. Not ours, and passed over: `ACKD_TEST_...`, what
 Kubernetes sets for a Service named `ackd` (`ACKD_SERVICE_HOST`, `ACKD_PORT_7080_TCP`), and what an
 application beside a sidecar is told (`ACKD_URL`, `ACKD_TOKEN_FILE`).
@@ -24,6 +27,7 @@ from ackd.config.subscription import SubscriptionSettings
 
 PREFIX = "ACKD_"
 CONFIG = "ACKD_CONFIG"
+DEFAULT = "ACKD_DEFAULT__"
 
 _FOREIGN = re.compile(
     r"ACKD_(?:TEST_.*|URL|TOKEN_FILE"
@@ -46,14 +50,19 @@ def overlay(
     """Merge the environment's settings into the file's tree; the environment wins."""
     mistakes: list[Mistake] = []
     # Shorter names first: a whole section given at once comes before one key of it.
-    for name in sorted(environ, key=lambda name: (name.count("__"), name)):
-        if not name.startswith(PREFIX) or name == CONFIG or _FOREIGN.fullmatch(name):
+    names = [name for name in environ if name.startswith(PREFIX) and name != CONFIG]
+    # Defaults come last, when it is known what else was said.
+    for name in sorted(names, key=lambda name: (name.startswith(DEFAULT), name.count("__"), name)):
+        prefix = DEFAULT if name.startswith(DEFAULT) else PREFIX
+        if _FOREIGN.fullmatch(name) or (prefix is DEFAULT and not environ[name]):
             continue
-        path, hint = _resolve(name.removeprefix(PREFIX).split("__"), tree)
+        path, hint = _resolve(name.removeprefix(prefix).split("__"), tree)
         if path is None:
-            problem = _renamed(name, tree)
-            hint = hint if problem is None else None
+            problem = _renamed(name, tree) if prefix is PREFIX else None
+            hint = hint if problem is None and prefix is PREFIX else None
             mistakes.append(Mistake("", problem or "unknown variable", EnvPlace(name), hint=hint))
+            continue
+        if prefix is DEFAULT and _is_there(tree, path):
             continue
         if not _put(tree, path, EnvText(environ[name])):
             problem = f"{dotted(path[:-1])} is not a table, so nothing can be set in it"
@@ -63,6 +72,17 @@ def overlay(
             del origins[below]
         origins[path] = EnvPlace(name)
     return mistakes
+
+
+def _is_there(tree: Mapping[str, object], path: Path) -> bool:
+    """Whether a key is there, be it in a table that a variable gives as a whole."""
+    node: object = tree
+    for part in path:
+        node = _inline(node) if isinstance(node, EnvText) else node
+        if not isinstance(node, dict) or part not in node:
+            return False
+        node = node[part]
+    return True
 
 
 def _put(tree: dict[str, object], path: Path, value: EnvText) -> bool:

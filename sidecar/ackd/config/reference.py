@@ -41,8 +41,9 @@ lease_ms = "45s"
   *shared*: all sidecars of a subscription must have the same; a difference shows in `/readyz`.
 * Variables: the key path in capitals with `__` between its parts, for example
   `ACKD_SUBSCRIPTIONS__ORDERS__LEASE_MS=45s`. Lists: `a,b` or `["a", "b"]`. Tables and whole
-  sections: `{key = "value"}`. An unknown `ACKD_` variable is a mistake, but for `ACKD_TEST_...`
-  and those that Kubernetes sets for a Service named `ackd`.
+  sections: `{key = "value"}`. `ACKD_DEFAULT__SERVER__STOP=release` counts where neither the file
+  nor another variable says anything; an empty one says nothing. An unknown `ACKD_` variable is a
+  mistake, but for `ACKD_TEST_...` and those that Kubernetes sets for a Service named `ackd`.
 """
 
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds the image from the Dockerfile with buildah: no Docker engine, no registry.
 #
-#   tests/support/node/image.sh            the sidecar's image, as $folder/ackd.tar
+#   tests/support/node/image.sh            the sidecar's image, as $folder/ackd.tar, and what is in it
 #   tests/support/node/image.sh reports    the target `reports`, built only
 #
 # Needs root, and buildah and debootstrap, which it installs on Debian. The base is Debian's own
@@ -82,5 +82,8 @@ if [ "$target" = sidecar ]; then
   rm -f "$folder/ackd.part"
   store push --quiet "$name:test" "docker-archive:$folder/ackd.part:$name:test"
   mv "$folder/ackd.part" "$folder/ackd.tar"
+  container=$(store from --pull-never "$name:test")
+  cp "$(store mount "$container")/opt/ackd/sbom.cdx.json" "$folder/ackd.cdx.json"
+  store rm "$container" >/dev/null
   ls -l "$folder/ackd.tar" | awk -v name="$folder/ackd.tar" '{ printf "%s: %.0f MB\n", name, $5 / 1e6 }'
 fi

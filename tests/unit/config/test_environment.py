@@ -18,6 +18,34 @@ def test_a_variable_wins_over_the_file_and_over_its_part_of_a_section() -> None:
     assert str(settings.state_dir) == "/var/lib/ackd"
 
 
+def test_a_default_counts_where_neither_file_nor_another_variable_says_anything() -> None:
+    text = '[server]\ndrain_ms = "7s"\n[subscriptions.a-b]\ntopics = ["a"]'
+    settings = read(
+        text,
+        ACKD_DEFAULT__SERVER__DRAIN_MS="1s",
+        ACKD_DEFAULT__SERVER__STOP="release",
+        ACKD_DEFAULT__SERVER__BODY_BYTES_MAX="1MiB",
+        ACKD_SERVER__BODY_BYTES_MAX="2MiB",
+        ACKD_DEFAULT__TELEMETRY__LOG_LEVEL="debug",
+        ACKD_TELEMETRY='{log_level = "error"}',
+        ACKD_DEFAULT__SUBSCRIPTIONS__A_B__LEASE_MS="4s",
+        ACKD_DEFAULT__STORE__URL="",
+    )
+    server = settings.server
+    assert (server.drain_ms, server.stop, server.body_bytes_max) == (7_000, "release", 2 << 20)
+    assert settings.telemetry.log_level == "error"
+    assert settings.subscriptions["a-b"].lease_ms == 4_000
+    assert settings.store == read(text).store
+
+
+def test_a_wrong_default_is_named() -> None:
+    for name, value in (
+        ("ACKD_DEFAULT__SERVER__STOPP", "release"),
+        ("ACKD_DEFAULT__SERVER__DRAIN_MS", "soon"),
+    ):
+        assert name in str(only("", **{name: value}))
+
+
 def test_everything_can_be_set_without_a_file() -> None:
     settings = read(
         "",
