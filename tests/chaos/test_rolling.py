@@ -34,7 +34,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 SIDECARS = 5
 RATE_PER_S = 1_000
 BATCH = 20
-GAP_MS = limit(1_000, busy=3_000)
+PARTITIONS = 12
+"""More than sidecars, so that the group moves some between two that stay."""
+GAP_MS = limit(1_000, busy=5_000)
 """Five sidecars and a broker wait for each other's processor time on a busy machine."""
 CALM = Mood(retry=0, forget=0, overdue=0, release=0, extend=0.01)
 """Leases stay open for long now and then, and none expires because a client is slow to settle."""
@@ -83,7 +85,9 @@ def test_a_rolling_restart_costs_nobody_anything(
     at_kafka: KafkaAt, folder: Path, figure: Callable[[str, float], None]
 ) -> None:
     topic = f"rolling-{random.randrange(10**6)}"
-    setup = setup_for(at_kafka, folder, topic, sidecars=SIDECARS, proxied=False)
+    setup = setup_for(
+        at_kafka, folder, topic, sidecars=SIDECARS, proxied=False, partitions=PARTITIONS
+    )
     span: list[float] = []
     starved = Starved()
 

@@ -40,6 +40,21 @@ def said(sidecar: Sidecar) -> str:
     return str(found["detail"]) if found["ok"] else f"not ready: {found['detail']}"
 
 
+def reset_when_empty(at_kafka: KafkaAt, topic: str) -> None:
+    """Kafka's own tools set the position of partition 0 to 0, which they do in an empty group."""
+    group, admin = f"{topic}-group", at_kafka.kafka.admin()
+    start = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 0)])
+
+    def reset() -> bool:
+        try:
+            found = admin.alter_consumer_group_offsets([start])[group].result(10)
+        except KafkaException:
+            return False
+        return all(each.error is None for each in found.topic_partitions)
+
+    wait_until(reset, "the group is empty", timeout_s=60)
+
+
 def test_readiness_says_so_from_a_kill_until_the_group_has_let_the_dead_member_go(
     at_kafka: KafkaAt, folder: Path
 ) -> None:
@@ -74,17 +89,7 @@ def test_kafkas_tools_can_reset_the_group_soon_after_a_kill_and_an_orderly_stop(
             lambda: said(other).startswith(WORD), "it has taken over, early", timeout_s=SESSION_S
         )
         other.stop()
-        group, admin = f"{deployment.topic}-group", at_kafka.kafka.admin()
-        start = ConsumerGroupTopicPartitions(group, [TopicPartition(deployment.topic, 0, 0)])
-
-        def reset() -> bool:
-            try:
-                found = admin.alter_consumer_group_offsets([start])[group].result(10)
-            except KafkaException:
-                return False
-            return all(each.error is None for each in found.topic_partitions)
-
-        wait_until(reset, "the group is empty", timeout_s=60)
+        reset_when_empty(at_kafka, deployment.topic)
         took_s = time.monotonic() - killed_s
         figure("kill and orderly stop, until the group can be reset s", round(took_s, 1))
         print(f"reset {took_s:.1f} s after the kill")  # noqa: T201
@@ -95,3 +100,25 @@ def test_kafkas_tools_can_reset_the_group_soon_after_a_kill_and_an_orderly_stop(
         first_s = time.monotonic() - began_s
         figure("first message of a sidecar that starts after a reset s", round(first_s, 1))
         print(f"first message {first_s:.1f} s after the start")  # noqa: T201
+
+
+def test_r8_a_reset_while_the_only_member_is_lost_is_no_secret_to_it(
+    at_kafka: KafkaAt, folder: Path
+) -> None:
+    """It stands still until the group is empty, goes on with what it owns, and gets that assigned
+    again: what somebody committed meanwhile wins, though nobody else had the partitions.
+    """
+    with world(at_kafka, folder) as deployment:
+        produce(at_kafka.kafka, deployment.topic, 20)
+        lost = deployment.sidecar("s1")
+        client = Http(lost)
+        first = client.receive_until(lambda got: len(got) == 20, 60, lease_ms=120_000)
+        assert set(client.settle([each["lease"] for each in first])) == {"acked"}
+        wait_until(lambda: said(lost) == "", "the group has settled", timeout_s=90)
+        lost.freeze()
+        try:
+            reset_when_empty(at_kafka, deployment.topic)
+        finally:
+            lost.thaw()
+        again = client.receive_until(lambda got: len(got) == 20, 60, wait_ms=200)
+        assert {each["id"] for each in again} == {each["id"] for each in first}

@@ -182,6 +182,8 @@ class Ledger:
     taken_us: int = 0
     created: bool = False
     committed: tuple[int, set[int]] = (0, set())
+    unjudged: tuple[int, int] | None = None
+    """What an operator committed, and the reset epoch of then; until a sidecar commits."""
 
 
 class Book:

@@ -47,6 +47,7 @@ class Checker(Decisions):
         if by is None:
             self.book.ledger(place).resets.append(committed.offset)
             self.book.ledger(place).committed = (committed.offset, set())
+            self.book.ledger(place).unjudged = committed.offset, self.book.ledger(place).epoch
             return
         progress = decode(committed.metadata)
         if progress is None or not progress.fits(
@@ -57,6 +58,7 @@ class Checker(Decisions):
             self.world.fail(f"R8: commit of {committed.offset} without a fitting marker")
             return
         self.committed_topics.add(topic.topic_id)
+        self._judged(place, committed.offset, progress.epoch)
         ranges = {offset for a, b in progress.ranges for offset in range(a, b)}
         self.book.ledger(place).committed = (committed.offset, ranges)
         if progress.epoch < self.book.ledger(place).epoch:
@@ -67,6 +69,15 @@ class Checker(Decisions):
                 each = Coordinate(*place, offset)
                 if not self.done(each):
                     self.world.fail(f"I1: {name_of(each)} committed and never finished")
+
+    def _judged(self, place: Place, offset: int, epoch: int) -> None:
+        """R8: nobody commits over an operator's position before he has accepted it."""
+        ledger = self.book.ledger(place)
+        wanted, ledger.unjudged = ledger.unjudged, None
+        if wanted is None or self.book.rollbacks or self.book.flushed_us:
+            return
+        if offset != wanted[0] and epoch <= wanted[1]:
+            self.world.fail(f"R8: partition {place.partition}: reset to {wanted[0]} not judged")
 
     def copied(self, headers: Headers, tp: TopicPartition, offset: int) -> None:
         """A dead letter or a retry copy landed."""

@@ -19,7 +19,7 @@ BESIDE_US: Final = 2 * S
 SELDOM: Final[frozenset[Row]] = frozenset(
     {
         # A call that was overtaken by another one of the same owner, or of the owner before it.
-        *((phase, Verb.GRANT) for phase in (Phase.DEAD, Phase.MOVING, Phase.GONE)),
+        *((p, Verb.GRANT) for p in (Phase.ACKED, Phase.DEAD, Phase.MOVING, Phase.GONE)),
         *((p, Verb.MOVE_TO_RETRY) for p in (Phase.MOVING, Phase.DEAD, Phase.ACKED, Phase.GONE)),
         *((p, Verb.MARK_DEAD) for p in (Phase.RELEASED, Phase.MOVING, Phase.ACKED, Phase.GONE)),
         *((p, Verb.FINISH) for p in (Phase.ACKED, Phase.GONE)),

@@ -70,6 +70,7 @@ class Decisions(Excuses):
         self.ordered = 0
         self.jumped_ms = 0
         self.on_grant: Callable[[Coordinate, Holding], None] = lambda *_: None
+        self.on_take: Callable[[Process, LedgerKey], None] = lambda *_: None
         self.carried: dict[Coordinate, Coordinate] = {}
         self.seeks = Seeks(self.book, self.carried, cluster.of, world.fail)
         self.repeats = Repeats(world, cluster)
@@ -317,6 +318,7 @@ class Decisions(Excuses):
         ledger = self.book.ledger(place)
         if not request.term:
             ledger.taken_us = self.world.now_us
+            self.on_take(by, request.key)
         if snapshot.created:
             ledger.epoch = 0
             if snapshot.watermark in ledger.resets:  # a seek may find no record there yet

@@ -377,15 +377,24 @@ class Nemesis:
         """An operator stops everything, waits for the sessions to end, and sets a position."""
         self._operator(self._plain)
 
+    def _reset_frozen(self) -> None:
+        """The same, but he freezes them until their sessions have ended, and they go on."""
+        self._operator(self._plain, frozen=True)
+
     def _copied(self) -> None:
         """Metadata of another cluster, beside a translated offset (R8-S2)."""
         self._operator(self._mirrored)
 
-    def _operator(self, metadata: Callable[[TopicPartition, int], str]) -> None:
+    def _operator(
+        self, metadata: Callable[[TopicPartition, int], str], *, frozen: bool = False
+    ) -> None:
         run = self._run
         for sidecar in run.sidecars:
-            self._held.add(sidecar.name)
-            sidecar.kill()
+            if frozen:
+                sidecar.process.freeze()
+            else:
+                self._held.add(sidecar.name)
+                sidecar.kill()
 
         def commit() -> None:
             if self._stopped or run.group.members:
@@ -399,7 +408,10 @@ class Nemesis:
         def go_on() -> None:
             for sidecar in run.sidecars:
                 self._held.discard(sidecar.name)
-                self._boot_later(sidecar, 1_000)
+                if frozen:
+                    sidecar.process.thaw()
+                else:
+                    self._boot_later(sidecar, 1_000)
 
         wait_us = run.group.session_us + 1_000 * MS
         self._world.after(wait_us, commit)

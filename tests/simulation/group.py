@@ -14,6 +14,11 @@ from tests.simulation.world import MS, World
 
 HANDOVER_US = 2_000 * MS
 BEAT_US = 250 * MS
+ROUND_US = 1_200 * MS
+"""A partition that was given up is assigned in the next round, which may take so long to come."""
+
+SOON = 0.5
+"""Of the hand-overs so many are the last that the group has waited for."""
 
 
 class Listener(Protocol):
@@ -33,7 +38,7 @@ class Listener(Protocol):
 
 @dataclass(slots=True)
 class Member:
-    """One member. `committed`: number of its last commit."""
+    """One member. `committed`: number of its last commit; `synced`: it has a generation."""
 
     name: str
     listener: Listener
@@ -41,6 +46,7 @@ class Member:
     owned: list[TopicPartition] = field(default_factory=list)
     leaving: list[TopicPartition] = field(default_factory=list)
     committed: int = 0
+    synced: bool = False
 
 
 class Ticket(NamedTuple):
@@ -64,6 +70,7 @@ class Group:
         self.offsets: dict[TopicPartition, Committed] = {}
         self.on_commit: list[Callable[[Process | None, TopicPartition, Committed], None]] = []
         self._random = world.random("group")
+        self._rounds = world.random("rounds")
         self.session_us = session_us
         self.generation = 0
         self._joins = 0
@@ -138,6 +145,7 @@ class Group:
         for number, tp in enumerate(partitions):
             target[members[(self._start + number) % len(members)].name].append(tp)
         for member in members:
+            member.synced = True
             gone = [tp for tp in member.owned if tp not in target[member.name]]
             if gone:
                 self._revoke(member, gone)
@@ -152,7 +160,9 @@ class Group:
             if not told:
                 told.append(True)
                 member.leaving = [tp for tp in member.leaving if tp not in gone]
-                self._assign_all()
+                soon = self._rounds.random() < SOON
+                after_us = 0 if soon else self._rounds.randrange(ROUND_US)
+                self.world.after(after_us, self._assign_all)
 
         member.listener.revoked(gone, lambda: self.world.after(MS, done))
         self.world.after(HANDOVER_US + 100 * MS, done)
@@ -171,6 +181,7 @@ class Group:
         self.generation += bool(new)
         for name, partitions in new.items():
             self.world.note("group", "assigned", name, [tp.partition for tp in partitions])
+            self.members[name].synced = True
             self.members[name].listener.assigned(partitions)
 
     def _replaced(self, topic: Topic) -> None:
@@ -192,13 +203,13 @@ class Group:
         positions: dict[TopicPartition, Committed],
     ) -> bool:
         """Store positions; False if it comes from a former member or an earlier generation, or
-        lands after a later one of the same member.
+        lands after a later one of the same member, or this one has joined and no more.
 
         `ticket` None: an operator's tool or a plain consumer.
         """
         if ticket is not None:
             member = self.members.get(ticket.member)
-            if member is None or ticket.generation != self.generation:
+            if member is None or not member.synced or ticket.generation != self.generation:
                 return False
             if ticket.number < member.committed:
                 return False

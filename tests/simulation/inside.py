@@ -60,6 +60,10 @@ def _counts_on(_: object) -> object:
     return lambda *_: None
 
 
+async def _believed(*_: object) -> None:
+    """Whatever is committed."""
+
+
 def _both(bring: Callable[..., bool]) -> object:
     def both(self: object, waiter: Any, deliveries: list[object]) -> bool:
         if waiter.waits and waiter.grants:
@@ -123,6 +127,12 @@ TABLE: Final[dict[str, Inside]] = {
     ),
     "leases for other sidecars cost no token": Inside(
         "ackd.engine.delivery.rate_limit", "RateLimit.spend", _counts_on
+    ),
+    "a reset is not judged by its owner": Inside(
+        "ackd.engine.ownership.broker_events", "BrokerEvents._judge_again", lambda _: _believed
+    ),
+    "what was revoked is taken back from its next owner": Inside(
+        "ackd.engine.cluster.members", "View.taken", lambda _: lambda _: set()
     ),
     "each owner has the whole bound": Inside(
         "ackd.engine.cluster.membership", "InFlightShare.room", _bound_of_all

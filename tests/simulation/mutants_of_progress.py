@@ -13,9 +13,10 @@ from ackd.core.record.transitions import Verb
 from ackd.ports import Committed, ConsumerEvent, ConsumerSpec, TopicReplaced
 from tests.simulation.broker import SimBroker, SimConsumer
 from tests.simulation.fetch import Fetcher, Session
+from tests.simulation.handovers import MOVES
 from tests.simulation.mutant import Mutant
 from tests.simulation.parts import Parts
-from tests.simulation.plan import OUTGROWN, RESET, SEEK, Story
+from tests.simulation.plan import OUTGROWN, RESET, RESET_LOST, SEEK, Story
 from tests.simulation.seams import DONE, WrongAsker, WrongStore, nothing
 from tests.simulation.store_client import SimStore
 
@@ -180,6 +181,8 @@ MUTANTS = (
         Parts(memory=ResetDropsLeases),
         Story(("reset",), (("lease_ms", 8_000), ("session_ms", 3_000))),
     ),
+    Mutant("a reset is not judged by its owner", "R8", story=RESET_LOST),
+    Mutant("what was revoked is taken back from its next owner", "R5", story=MOVES),
     Mutant("a seek leaves copies", "R8", Parts(store=CopiesStay), SEEK),
     Mutant("a foreign reset leaves copies", "R8", Parts(store=CopiesStay), RESET, 16),
 )

@@ -176,7 +176,7 @@ MUTANTS = (
     Mutant("what a cancel missed is forgotten", "R21", Parts(peers=ForgetsTheCancelled), CUT, 2),
     Mutant("an owner hears no request", "I5", Parts(peers=HearsNoRequest), CUT, 2),
     Mutant("a receive gets from here and from there", "I8", story=PLAIN, first=28),
-    Mutant("requests of a closed link wait on", "R21", story=KILLED, first=35),
+    Mutant("requests of a closed link wait on", "R21", story=KILLED, first=120),
     Mutant("a receive asks two owners at once", "I8", story=PLAIN, first=3),
     Mutant("a request of another sidecar is passed on", "I8", story=PLAIN),
 )

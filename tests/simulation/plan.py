@@ -30,7 +30,7 @@ KINDS = (
     "retain",
     "change",
 )
-RARE = ("flush", "evict", "remake", "reset", "copied", "store_silent", "retain")
+RARE = ("flush", "evict", "remake", "reset", "reset_frozen", "copied", "store_silent", "retain")
 STYLES = ("ack", "slow", "stale", "twice", "extend", "retry", "dead", "release", "forget")
 STORE_LOSES = ("store_restart", "store_failover", "store_silent")
 
@@ -124,6 +124,9 @@ RESET = Story(
     ("reset", "reset", "fuse", "rebalance"), (("stuck_ms", 1_000), ("session_ms", 3_000)), "slow"
 )
 """Somebody else's commit moves the group while copies wait in the retry topic."""
+
+RESET_LOST = Story(("reset_frozen", "reset_frozen", "rebalance"), (("session_ms", 3_000),))
+"""Somebody else's commit moves the group while all its members are lost, and go on later."""
 
 SEEK = Story(("seek", "kill", "fuse", "rebalance"), (("stuck_ms", 1_000),), "slow")
 """The group is moved while messages are sent back and sidecars die.

@@ -26,6 +26,7 @@ from tests.simulation.faults import TOPIC, Nemesis
 from tests.simulation.forgers import Forgers
 from tests.simulation.general import calm_but_for_links, repeats_are_kept
 from tests.simulation.group import Group
+from tests.simulation.handovers import Handovers
 from tests.simulation.linked import TRIAL_MS, Bounds
 from tests.simulation.log import Cluster
 from tests.simulation.outboxes import OUT, PARTITIONS, Deliveries
@@ -119,6 +120,9 @@ class Run:
         self.bounds = Bounds(self.world, self.checker.book, self.plan)
         self.bounds.judged = calm_but_for_links(self.plan)
         self.checker.on_grant = self._granted
+        self.handovers = Handovers(self.world, self.group)
+        self.handovers.strict = {act.kind for act in self.plan.acts} == {"rebalance"}
+        self.checker.on_take = self.handovers.taken
         self.shares.on_reached = self.bounds.served
         place = SidecarPlace(
             self.world, self.server, self.cluster, self.group, self.broker_faults, parts,

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.simulation import cancels, foreign_delays, forgers, linked, notes, outboxes, plan, shares
+from tests.simulation import (
+    cancels,
+    foreign_delays,
+    forgers,
+    handovers,
+    linked,
+    notes,
+    outboxes,
+    plan,
+    shares,
+)
 from tests.simulation.plan import Story
 
 STORIES: Final = {
@@ -19,7 +29,9 @@ STORIES: Final = {
     "redrive": plan.REDRIVE,
     "seek": plan.SEEK,
     "reset": plan.RESET,
+    "reset-lost": plan.RESET_LOST,
     "outgrown": plan.OUTGROWN,
+    "moves": handovers.MOVES,
     "foreign-delays": foreign_delays.AWAY,
     "foreign-delays-forgotten": foreign_delays.FORGOTTEN,
     "outbox": outboxes.AWAY,

@@ -14,6 +14,7 @@ from tests.simulation import (
     cancels,
     foreign_delays,
     forgers,
+    handovers,
     inside,
     mutants,
     notes,
@@ -35,6 +36,7 @@ from tests.simulation.plan import (
     PROMOTED_KEYS,
     REDRIVE,
     RESET,
+    RESET_LOST,
     SEEK,
     Story,
 )
@@ -240,6 +242,25 @@ def test_r8_copies_of_what_a_foreign_reset_brings_back_are_over() -> None:
     keys = replace(RESET, settings=(*RESET.settings, ("ordered", 2)))
     for seed in (16, 97, *range(4)):
         outcome = simulate(seed, keys)
+        assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("story", [RESET_LOST, replace(RESET_LOST, style="slow")])
+def test_r8_a_reset_while_all_members_are_lost_is_judged(story: Story) -> None:
+    """They own their partitions all the time, and get them assigned anew."""
+    for seed in range(8):
+        outcome = simulate(seed, story)
+        assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_r5_what_the_group_moves_is_taken_from_nobody_who_delivers() -> None:
+    """Who gave a partition up takes it back only until its next owner has it."""
+    for seed in range(12):
+        outcome = simulate(seed, handovers.MOVES)
         assert outcome.violation is None, rerun(outcome)
 
 

@@ -37,6 +37,10 @@ POLL_MS = 20
 HANDED_MAX = 10_000
 EXACT = 16
 """Leases of a smaller share are reported exactly."""
+BACK_MS = 250
+"""A group may take seconds to assign what it has revoked. Who had it takes it back with the next
+heartbeat after this time, if nobody else has it then.
+"""
 REMEMBER_MS = 2_000
 """For this long after a handover a partition counts for both owners, so that the shares never add
 up to more than the bound.
@@ -110,7 +114,8 @@ class Membership:
         self.clock = StoreClock()
         self.replayed_run = ""
         self.grace_until_ms = 0
-        self._inherited: dict[str, None] = {}
+        # Records to take here, and from when on (monotonic).
+        self._inherited: dict[str, int] = {}
         self._confirmed_ms = 0
         self._received_ms = 0
         self._counts = ReadyCounts(context.clock)
@@ -139,9 +144,9 @@ class Membership:
         replayed.
         """
         name = self._context.identity
-        self._inherited = dict.fromkeys(
-            text for each in earlier if each.name == name for text in left_behind(each)
-        )
+        self._inherited = {
+            text: 0 for each in earlier if each.name == name for text in left_behind(each)
+        }
         self.view = View(name, boot)
         self._received_ms = self._context.clock.monotonic_ms()
         # Nothing is granted before the others can see this sidecar.
@@ -216,8 +221,9 @@ class Membership:
         """Return the records without a living owner that this sidecar must take."""
         if self.note.leaving:
             return []
-        taken = self.view.taken()
-        mine = [text for text in self._inherited if text not in taken]
+        taken, now_ms = self.view.taken(), self._context.clock.monotonic_ms()
+        due = (text for text, from_ms in self._inherited.items() if from_ms <= now_ms)
+        mine = [text for text in due if text not in taken]
         return list(dict.fromkeys([*mine, *self.view.orphans()]))
 
     def silent_ms(self) -> int:
@@ -228,11 +234,16 @@ class Membership:
 
     def inherit(self, texts: Iterable[str]) -> None:
         """Take these records here; the note names them until a sidecar owns them."""
-        self._inherited.update(dict.fromkeys(texts))
+        self._inherited.update(dict.fromkeys(texts, 0))
         self._state.signals.beat()
 
-    def handed_over(self, texts: list[str]) -> None:
-        """Name these given-away records in the note until a sidecar owns them (R5)."""
+    def handed_over(self, texts: list[str], *, back: bool = False) -> None:
+        """Name these given-away records in the note until a sidecar owns them (R5). `back`: this
+        one takes them back, unless another one has them soon.
+        """
+        if back:
+            from_ms = self._context.clock.monotonic_ms() + BACK_MS
+            self._inherited.update(dict.fromkeys(texts, from_ms))
         self.note = replace(self.note, handed=[*self.note.handed, *texts][-HANDED_MAX:])
         self._state.signals.beat()
 

@@ -16,6 +16,7 @@ from ackd.engine.ownership.broker_acks import BrokerAckFlow
 from ackd.engine.ownership.hand_over import PartitionHandOver
 from ackd.engine.ownership.leader_epochs import LeaderEpochs
 from ackd.engine.ownership.ownership import AGAIN, Ownership
+from ackd.engine.ownership.recover import judge
 from ackd.engine.partition import foreign_delays
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
@@ -38,6 +39,7 @@ from ackd.ports import (
 LOG = logging.getLogger("ackd.engine")
 
 CONDITION = "consumer"
+JUDGE_MS = 1_000
 
 
 class BrokerEvents:
@@ -108,10 +110,11 @@ class BrokerEvents:
                 await self._out_of_range(event)
             case Assigned(partitions):
                 self._state.health.group_assigned()
+                await self._judge_again(partitions)
                 for tp in partitions:
                     self._ownership.assign(tp)
             case Revoked():
-                await self.revoked(event)
+                await self.revoked(event, back=True)
             case Lost(partitions):
                 self._forget(partitions)
             case TopicReplaced(topic, topic_id):
@@ -167,12 +170,31 @@ class BrokerEvents:
         for tp in partitions:
             self._partitions.unassign(tp)
 
-    async def revoked(self, event: Revoked) -> None:
-        """Write the progress and let go, within a time bound (R34)."""
+    async def _judge_again(self, partitions: Sequence[TopicPartition]) -> None:
+        """Let go of what is owned but was not assigned, as after `Lost`, if another client may have
+        committed meanwhile: it is taken anew, which accepts or refuses that (R8).
+        """
+        owned, assigned = self._partitions.owned, self._partitions.assigned
+        unjudged = {tp: owned[tp] for tp in partitions if tp in owned and tp not in assigned}
+        if not unjudged:
+            return
+        try:
+            async with asyncio.timeout(JUDGE_MS / 1000):
+                found = await self._state.consumer.committed(list(unjudged))
+        except (BrokerError, TimeoutError):
+            found = {}
+        for tp, partition in unjudged.items():
+            if tp not in found or judge(partition.key, found[tp]).external:
+                self._ownership.drop(partition)
+
+    async def revoked(self, event: Revoked, *, back: bool = False) -> None:
+        """Write the progress and let go, within a time bound (R34). `back`: the next owner may be
+        slow to come, so this sidecar may be the next one, too.
+        """
         owned = self._partitions.owned
         gone = [owned[tp] for tp in event.partitions if tp in owned]
         try:
-            await self._handing.give_up(event.partitions, gone, self._hand_over)
+            await self._handing.give_up(event.partitions, gone, self._hand_over, back=back)
         finally:
             event.done()
 

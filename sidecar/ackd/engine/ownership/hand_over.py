@@ -41,8 +41,12 @@ class PartitionHandOver:
         assigned: Iterable[TopicPartition],
         owned: Sequence[Partition],
         write: Callable[[Sequence[Partition]], Awaitable[None]],
+        *,
+        back: bool = False,
     ) -> None:
-        """Let `owned` go, and what of `assigned` is assigned after `write` has ended."""
+        """Let `owned` go, and what of `assigned` is assigned after `write` has ended. `back`: this
+        sidecar takes them again, by a new term and without committing, until another one has them.
+        """
         try:
             async with asyncio.timeout(HANDOVER_MS / 1000):
                 await write(owned)
@@ -57,4 +61,4 @@ class PartitionHandOver:
                 self._partitions.unassign(tp)
             for partition in owned:
                 self._ownership.drop(partition)
-            self._membership.handed_over([each.key.text() for each in owned])
+            self._membership.handed_over([each.key.text() for each in owned], back=back)

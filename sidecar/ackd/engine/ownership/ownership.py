@@ -74,7 +74,7 @@ class PartitionParts:
     unordered: bool
 
 
-# tidy: long-class lines=357 attributes=17 -- nine collaborators, and what is under way
+# tidy: long-class lines=359 attributes=17 -- nine collaborators, and what is under way
 class Ownership:
     """Takes partitions, reads them again, lets them go. The store's term is the right to grant.
 
@@ -102,8 +102,8 @@ class Ownership:
         self._commit_first = commit_first
         self._parts = parts
         self._tasks = Tasks(f"ownership.{state.name}", context.vitals)
-        # Whether the group has assigned it to this sidecar since its take began.
-        self._opening: dict[TopicPartition, bool] = {}
+        # 0 until the group assigns what is being taken, then one more with each assignment.
+        self._opening: dict[TopicPartition, int] = {}
         self._retake: dict[TopicPartition, int] = {}
         self._held = False
         # Whether the group had assigned it to this sidecar when, or since, it was put by.
@@ -122,20 +122,20 @@ class Ownership:
         """The broker's group assigned the partition to this sidecar: take it."""
         self._partitions.assign(tp)
         self._retake.pop(tp, None)
-        self.take(tp)
+        if tp in self._opening:
+            self._opening[tp] += 1
+        else:
+            self.take(tp)
 
     def take(self, tp: TopicPartition) -> None:
         """Start taking a partition, unless it is owned or being taken."""
         assigned = tp in self._partitions.assigned
-        if tp in self._opening:
-            self._opening[tp] |= assigned
-            return
-        if tp in self._partitions.owned or self._must_not():
+        if tp in self._opening or tp in self._partitions.owned or self._must_not():
             return
         if self._held:
             self._put_by[tp] = assigned or self._put_by.get(tp, False)
             return
-        self._opening[tp] = assigned
+        self._opening[tp] = int(assigned)
         self._tasks.start(self._open(tp), f"open.{tp.topic}.{tp.partition}", ends=True)
 
     def later(self, tp: TopicPartition) -> None:
@@ -214,7 +214,7 @@ class Ownership:
                 else:
                     self._state.health.works()
                     return
-            self._put_by[tp] = self._opening[tp]
+            self._put_by[tp] = bool(self._opening[tp])
         finally:
             self._opening.pop(tp, None)
 
@@ -234,17 +234,19 @@ class Ownership:
         )
         partition.copies.find_topics(self._topics.id_of)
         partition.copies.verify_with(self._state.copy_keys)
-        wish = self._wish(tp, await self._start.of(tp, info))
+        wish, assigned = self._wish(tp, await self._start.of(tp, info)), self._opening[tp]
         if self._revoked(tp):
             return
         must_commit = await self._recovery(partition).take(wish, tp)
+        if self._opening[tp] != assigned:
+            raise NotYetError("the group assigned it meanwhile")
         await self.leader_epochs.opened(partition)
         if tp in self._partitions.assigned and must_commit:
             await self._commit_first(partition)
         if self._revoked(tp) or self._must_not():
             return
         if self._held:
-            self._put_by[tp] = self._opening[tp]
+            self._put_by[tp] = bool(self._opening[tp])
             return
         current = self._topics.known.get(tp.topic)
         if current is None or current.topic_id != info.topic_id:
@@ -267,7 +269,7 @@ class Ownership:
 
     def _revoked(self, tp: TopicPartition) -> bool:
         """Whether the group has taken a partition back that is being taken: it is another's."""
-        return self._opening[tp] and tp not in self._partitions.assigned
+        return bool(self._opening[tp]) and tp not in self._partitions.assigned
 
     def live_changed(self, _before: Live, live: Live) -> None:
         """Apply what operators have changed; let go of everything while an operation works here."""

@@ -13,7 +13,7 @@ from ackd.engine.cluster.members import (
     beat_ms,
     write_note,
 )
-from ackd.engine.cluster.membership import HANDED_MAX, Membership
+from ackd.engine.cluster.membership import BACK_MS, HANDED_MAX, Membership
 from ackd.ports import Member, Members
 from tests.unit.engine.world import ME, World
 
@@ -83,6 +83,23 @@ async def test_r5_what_was_given_away_stays_in_the_note_until_somebody_owns_it(
     hears(world, other("a"))
     member.describe(("b",), 0, 0)
     assert member.note.handed == []
+
+
+async def test_r5_what_the_group_revoked_is_taken_back_until_somebody_has_it(
+    world: World, member: Membership
+) -> None:
+    member.handed_over(["a", "b", "c"], back=True)
+    member.handed_over(["d"])
+    world.clock.pass_ms(BACK_MS - 1)
+    assert member.orphans() == []
+    world.clock.pass_ms(1)
+    hears(world, other("a"))
+    assert member.orphans() == ["b", "c"]
+    member.describe(("b",), 0, 0)  # it is taken
+    hears(world, other())
+    assert member.orphans() == ["c"]
+    member.leave(left=False)
+    assert member.orphans() == []
 
 
 async def test_i8_the_note_is_bounded(member: Membership) -> None:

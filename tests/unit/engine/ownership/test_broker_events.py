@@ -11,6 +11,7 @@ import pytest
 
 from ackd.core.ids import TopicPartition
 from ackd.engine.base.tasks import Tasks, Vitals
+from ackd.engine.cluster.membership import BACK_MS
 from ackd.engine.ownership.broker_events import CONDITION, BrokerEvents
 from ackd.engine.ownership.hand_over import HANDOVER_MS
 from ackd.engine.ownership.leader_epochs import LeaderEpochs
@@ -20,6 +21,7 @@ from ackd.engine.retry.copy_filter import OwnCopyFilter
 from ackd.errors import AckdError, BrokerError, StoreError
 from ackd.ports import (
     Assigned,
+    Committed,
     Condition,
     ConsumerEvent,
     EndReached,
@@ -179,6 +181,39 @@ async def test_the_group_assigns_and_takes_away(flow: Flow) -> None:
     flow.world.partitions.assigned.update({TP: None, two: None})
     await flow.gives(Lost((TP,)))
     assert list(flow.world.partitions.assigned) == [two]
+
+
+async def test_r8_what_is_assigned_anew_is_taken_anew(flow: Flow) -> None:
+    """If another client may have committed while it was lost: only a take judges that."""
+    await flow.world.owns(0)
+    await flow.gives(Assigned((TP,)))
+    assert flow.owners.seen == [("assign", TP)]
+    flow.consumer.positions[TP] = Committed(7, "")
+    flow.world.partitions.assign(TP)
+    await flow.gives(Assigned((TP,)))
+    assert flow.owners.seen == [("assign", TP)] * 2
+    await flow.gives(Lost((TP,)), Assigned((TP,)))
+    assert flow.owners.seen[2:] == [("drop", TP), ("assign", TP)]
+    del flow.consumer.positions[TP]
+    flow.consumer.away = True
+    await flow.gives(Assigned((TP,)))
+    assert flow.owners.seen[4:] == [("drop", TP), ("assign", TP)]
+
+
+@pytest.mark.parametrize("by_group", [True, False])
+async def test_r5_what_the_group_revoked_is_taken_back(flow: Flow, *, by_group: bool) -> None:
+    """A group's next owner may come seconds later; where sidecars share by themselves it comes at
+    once.
+    """
+    partition = await flow.world.owns(0)
+    event = Revoked((TP,), asyncio.Event())
+    if by_group:
+        await flow.gives(event)
+    else:
+        await flow.loop.revoked(event)
+    flow.world.partitions.remove(partition)
+    flow.world.clock.pass_ms(BACK_MS)
+    assert flow.world.membership.orphans() == ([partition.key.text()] if by_group else [])
 
 
 async def test_what_is_revoked_is_handed_over_first(flow: Flow) -> None:

@@ -18,9 +18,9 @@ from ackd.core.record.transitions import State
 from ackd.engine.ownership.ownership import AGAIN, RETAKE_MS
 from ackd.engine.partition.partition import Partition
 from ackd.errors import BrokerError, StoreError, StoreUnknownError
-from ackd.ports import TopicInfo
+from ackd.ports import Committed, TopicInfo
 from tests.unit.engine.ownerships import ownership_of
-from tests.unit.engine.world import NAME, TOPIC, TOPIC_ID, World
+from tests.unit.engine.world import NAME, TOPIC, TOPIC_ID, TestBroker, TestConsumer, World
 
 TP = TopicPartition(TOPIC, 0)
 KEY = LedgerKey("cluster", NAME, TOPIC_ID, 0)
@@ -130,6 +130,34 @@ async def test_a_partition_of_a_dead_one_that_is_assigned_and_revoked_is_not_tak
     owning.world.partitions.unassign(TP)
     await settled()
     assert owning.owned() is None
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_r8_what_is_assigned_during_a_take_is_judged(owning: Owning, *, lost: bool) -> None:
+    """Between its look at the commit and the store's answer the sidecar stood still, and another
+    client moved the group.
+    """
+    await owning.left_behind()
+    world, opens = owning.world, owning.world.store.open
+    without_copies = TestConsumer()
+    without_copies.known = []
+    world.state.broker = TestBroker(without_copies)
+
+    async def open_late(request: Open) -> Snapshot:
+        world.store.open = opens  # type: ignore[method-assign]
+        world.consumer.positions[TP] = Committed(7, "")
+        world.partitions.unassign(TP)
+        owning.ownership.assign(TP)
+        return await opens(request)
+
+    world.store.open = open_late  # type: ignore[method-assign]
+    if lost:
+        owning.ownership.assign(TP)
+    else:
+        owning.ownership.take(TP)
+    await settled()
+    assert owning.owned() is not None
+    assert (await owning.stored()).watermark == 7
 
 
 async def test_an_assigned_partition_is_taken_once(owning: Owning) -> None:
