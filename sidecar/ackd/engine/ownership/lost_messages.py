@@ -353,12 +353,6 @@ class LostMessages:
         upto = min(watch.next, lost, ledger.position)
         if part.first > start:
             self._pass(partition, ledger, (start, min(part.first, upto)), "are not in the log now")
-        elif self._state.configured.filter:
-            offsets = [each.place.offset for each in part.messages]
-            for first, bound in zip(
-                [start, *(each + 1 for each in offsets)], [*offsets, upto], strict=True
-            ):
-                self._pass(partition, ledger, (first, min(bound, upto)), "do not pass the filter")
 
     def _settle(
         self,
