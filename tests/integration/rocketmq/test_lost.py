@@ -150,7 +150,7 @@ async def test_i2_a_copy_that_comes_after_the_read_is_settled(
 async def test_i1_behind_a_filter_only_what_passes_is_read(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    """Here no poll of the first sidecar fails, as one does that the broker loses something of: so it
+    """Here no poll of the first sidecar fails, as one does of which the broker loses something: it
     must not pass over what is missing.
     """
     monkeypatch.setattr(gaps, "PASSED_MS", 600_000)
