@@ -113,6 +113,7 @@ class BrokerAckFlow:
             state,
             context,
             partitions,
+            topics,
             self._awaited.waits,
             self._recovered,
             self._clock_of,
@@ -124,8 +125,8 @@ class BrokerAckFlow:
         """Take messages, or partitions that any sidecar may draw from."""
         match event:
             case Assigned(found):
-                await self._lost.begins(found)
                 self._offered.update(dict.fromkeys(found))
+                await self._lost.begins(found)
                 self._state.health.group_assigned()
                 await self._share()
             case Arrived():

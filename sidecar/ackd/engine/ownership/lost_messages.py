@@ -16,7 +16,6 @@ Offsets below the note's start are nobody's here: what the group had before ackd
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +29,14 @@ from ackd.core.log_generations import partition_of, split
 from ackd.core.sources import COPIES
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
-from ackd.engine.partition.owned import OwnedPartitions
+from ackd.engine.ownership.first_positions import (
+    NO_RECORD,
+    NOTE_KEEP_MS,
+    FirstPositions,
+    next_given,
+    note_name,
+)
+from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
 from ackd.errors import BrokerError, StoreError
 from ackd.ports import Arrival, AssignedPlace, BrokerPositions, Condition, KnownAt, LogPart, Record
@@ -50,7 +56,6 @@ READS_MAX: Final = 32
 """Questions to the broker for messages, of one partition at a time (I8)."""
 KEPT_MAX: Final = 10_000
 """Messages that were read and are unfinished; while there are more, none is read (I8)."""
-NOTE_KEEP_MS: Final = 30 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ class _Watched:
     marks: deque[_Mark] = field(default_factory=deque)
 
 
-# tidy: long-class lines=370 attributes=16 -- what it is given, and what it knows of partitions
+# tidy: long-class attributes=16 -- what it is given, and what it knows of partitions
 class LostMessages:
     """Looks for them in one subscription's partitions. `take` gives messages to their ledger;
     `waits`: whether a seek may bring messages of a partition; `clock_of`: a partition in whose
@@ -92,6 +97,7 @@ class LostMessages:
         state: SubscriptionState,
         context: Context,
         partitions: OwnedPartitions,
+        topics: Topics,
         waits: Callable[[Partition], bool],
         take: Callable[[Partition, list[Record]], None],
         clock_of: Callable[[TopicPartition], int],
@@ -111,25 +117,12 @@ class LostMessages:
         self._ends: WeakKeyDictionary[Partition, deque[tuple[int, int]]] = WeakKeyDictionary()
         self._read: dict[TopicPartition, dict[int, bytes]] = {}
         self._reported: set[TopicPartition] = set()
-        self._before: dict[TopicPartition, int] = {}
+        self._first = FirstPositions(state, context, topics, clock_of, keep_ms)
         self._failed: WeakKeyDictionary[Partition, str] = WeakKeyDictionary()
 
     async def begins(self, found: Sequence[TopicPartition]) -> None:
-        """Note where the broker is before this sidecar draws from these, for those that nobody has
-        drawn from before.
-        """
-        positions = self._state.broker_positions
-        if positions is None or not positions.on:
-            return
-        asked = [each for each in found if each not in self._before]
-        answers = await asyncio.gather(
-            *(_next(positions, each) for each in asked), return_exceptions=True
-        )
-        for tp, answer in zip(asked, answers, strict=True):
-            if isinstance(answer, int):
-                self._before[tp] = answer
-            elif not isinstance(answer, BrokerError):
-                raise answer
+        """Note where the broker is before this sidecar draws from these."""
+        await self._first.begins(found)
 
     def came(self, partition: Partition, offsets: Iterable[int]) -> None:
         """The broker gave these at their own offsets: from there on all is the group's."""
@@ -250,15 +243,16 @@ class LostMessages:
         """What the owner of before has noted. A record that was made anew says nothing of what is
         finished below what the broker has given.
         """
-        made_anew = partition.created or partition.data_lost
-        raw = None if made_anew else await self._context.store.get(_name(partition))
-        if raw is None:
-            start = self._before.get(partition.tp) if partition.created else None
+        raw = await self._context.store.get(note_name(partition.key))
+        made_anew = partition.created and not (raw and raw.endswith(NO_RECORD))
+        if raw is None or made_anew or partition.data_lost:
+            raw = None
+            start = self._first.of(partition.tp) if partition.created else None
             if start is None or partition.data_lost:
-                start = await _next(positions, partition.tp)
+                start = await next_given(positions, partition.tp)
             doubted = start
         else:
-            start, active_ms, doubted = map(int, raw.split())
+            start, active_ms, doubted = map(int, raw.split()[:3])
         watch = _Watched(start, active_ms, doubted, now_ms, raw or b"", now_ms)
         self._watches[partition] = watch
         return watch
@@ -282,7 +276,7 @@ class LostMessages:
     async def _note(self, partition: Partition, watch: _Watched) -> None:
         raw = b"%d %d %d" % (watch.start, watch.active_ms, watch.doubted)
         if raw != watch.noted:
-            await self._context.store.put(_name(partition), raw, NOTE_KEEP_MS)
+            await self._context.store.put(note_name(partition.key), raw, NOTE_KEEP_MS)
             watch.noted = raw
 
     async def _look_up(
@@ -449,17 +443,5 @@ def _lowest(ledger: UnorderedLedger[Record]) -> int:
     return min(finished, *ledger.entries, ledger.position)
 
 
-async def _next(positions: BrokerPositions, tp: TopicPartition) -> int:
-    """The first offset that the broker may still give the group. A new one begins with the last
-    message, or earlier. Raises BrokerError.
-    """
-    given = await positions.group_offset(tp)
-    return given if given >= 0 else max((await positions.range(tp))[1] - 1, 0)
-
-
 def _code(tp: TopicPartition) -> str:
     return f"missing/{tp}"
-
-
-def _name(partition: Partition) -> str:
-    return f"given:{partition.key.text()}"

@@ -87,6 +87,7 @@ class LossyQueue:
             world.state,
             world.context,
             world.partitions,
+            world.topics,
             lambda _: self.seeks,
             self._take,
             lambda _: 0,
@@ -220,6 +221,28 @@ async def test_i1_the_next_owner_delivers_it(queue: LossyQueue) -> None:
     await queue.come(*range(20, 25))
     await queue.passes(FOUND_MS)
     assert queue.delivered == dict.fromkeys(range(25), 1)
+
+
+@pytest.mark.parametrize("record", [True, False], ids=["with a record", "without one"])
+async def test_i1_the_next_owner_delivers_what_one_drew_that_never_looked(
+    queue: LossyQueue, *, record: bool
+) -> None:
+    """It was killed in its first moments."""
+    await queue.owns(created=True)
+    queue.stores(20)
+    await queue.owns(created=not record)
+    await queue.passes(FOUND_MS)
+    assert queue.delivered == dict.fromkeys(range(20), 1)
+
+
+async def test_i2_below_a_record_that_was_lost_nothing_is_delivered(queue: LossyQueue) -> None:
+    """It knew what was finished."""
+    await begun(queue)
+    queue.stores(20)
+    await queue.passes(LOOK_MS)
+    await queue.owns(created=True)
+    await queue.passes(FOUND_MS)
+    assert queue.delivered == {}
 
 
 async def test_i1_what_is_leased_and_was_not_brought_to_the_next_owner_is_read(
