@@ -118,7 +118,7 @@ class Message:
 
     `again`: a reset has brought it back. `moving`: a foreign reset did, and it was not granted in
     its own place since; a copy that is handed out until then is what comes of it. `vanished`: the
-    log had it no more when it was to be sent back.
+    log had it no more when it was to be sent back. `named`: the copy that its mover confirmed.
     """
 
     holdings: dict[tuple[int, int], Holding] = field(default_factory=dict)
@@ -131,6 +131,7 @@ class Message:
     retry_copies: list[int] = field(default_factory=list)
     sent: bool = False
     moved_by: list[tuple[Process, int]] = field(default_factory=list)
+    named: Coordinate | None = None
     claimed_by: Coordinate | None = None
     claimed_before: Coordinate | None = None
     moving: bool = False
@@ -196,6 +197,7 @@ class Book:
         self.evicted: dict[tuple[Place, int], tuple[int, Process | None]] = {}
         self.flushed_us: list[int] = []
         self.retired: set[bytes] = set()  # topics that were deleted
+        self.copy_keys_lost = False
         self.failovers = 0  # also those that lost nothing
 
     def message(self, coordinate: Coordinate) -> Message:

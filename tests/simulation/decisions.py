@@ -16,6 +16,7 @@ from ackd.core.record.operations import (
     Gap,
     Grant,
     MarkDead,
+    NameCopy,
     Op,
     ReplayAck,
     ReplayFinished,
@@ -105,9 +106,8 @@ class Decisions(Excuses):
                     self._replayed(by, coordinate, op, reply)
                 case ClaimOrigin():
                     self._claimed(coordinate, op, result, reply)
-                case MarkDead():
-                    message = self.book.message(self.origin(coordinate))
-                    message.exhausted |= result.outcome is Outcome.DEAD
+                case NameCopy() | MarkDead():
+                    self._owners_word(coordinate, op, result)
                 case FinishOrigin() if result.outcome is Outcome.DONE:
                     self._finished(coordinate, op)
                 case RestoreMoved() | RestoreClaimed() if result.number:
@@ -271,7 +271,8 @@ class Decisions(Excuses):
         if op.reason == Finish.SENT:
             self._sent(at, op.fence)
         message = self.book.message(self.origin(at))
-        if op.reason == Finish.DEAD and not message.copies:
+        put_aside = self.book.message(at).copies  # a copy that became a dead letter of its own
+        if op.reason == Finish.DEAD and not (message.copies or put_aside):
             self.world.fail(f"I1: {name_of(at)} finished as dead without a copy")
         vanished = op.reason == Finish.VANISHED
         message.vanished |= vanished
@@ -403,6 +404,14 @@ class Decisions(Excuses):
                     self.world.fail(f"R2: a copy of {name_of(at)} dismissed; nobody has it")
             case _:
                 pass
+
+    def _owners_word(self, at: Coordinate, op: NameCopy | MarkDead, result: OpResult) -> None:
+        """The mover of a message says which copy counts, or an owner that it is dead."""
+        retry = self._retry_topic()
+        if isinstance(op, MarkDead):
+            self.book.message(self.origin(at)).exhausted |= result.outcome is Outcome.DEAD
+        elif retry is not None:
+            self.book.message(at).named = Coordinate(retry.topic_id, *op.copy)
 
     def _retry_copy_granted(self, at: Coordinate) -> None:
         """R2: a copy is handed out only after it has claimed its message."""

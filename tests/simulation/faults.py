@@ -327,6 +327,7 @@ class Nemesis:
     def _copy_keys(self) -> None:
         """The keys of copies are evicted, and nothing else."""
         self._run.server.lose_values("copy-keys:")
+        self._run.checker.book.copy_keys_lost = True
 
     def _net(self) -> None:
         faults, random = self._run.server.faults, self._random

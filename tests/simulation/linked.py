@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import Final
 
-from tests.simulation.book import Book, Coordinate, Holding
+from tests.simulation.book import Coordinate, Holding
 from tests.simulation.plan import Plan, Story
+from tests.simulation.repeats import Repeats
 from tests.simulation.shares import CUT, JOINED_US, LINKS, SETTINGS
 from tests.simulation.world import MS, START_US, S, World
 
@@ -56,12 +57,13 @@ HELD_S: Final = 1.0
 class Bounds:
     """What is handed out."""
 
-    def __init__(self, world: World, book: Book, plan: Plan) -> None:
+    def __init__(self, world: World, repeats: Repeats, plan: Plan) -> None:
         self._world = world
-        self._book = book
+        self._repeats = repeats
         self._plan = plan
         self._tokens = float(plan.rate) * (1 + HELD_S)
         self._seen_us = world.now_us
+        self._given_back = 0
         self._held: deque[Holding] = deque()
         self._served: defaultdict[str, list[int]] = defaultdict(list)
         self.calm = False
@@ -78,11 +80,14 @@ class Bounds:
             self._at_once(holding)
 
     def _by_rate(self) -> None:
-        """Never more than a full bucket and what has come into it since."""
+        """Never more than a full bucket and what has come into it since. The lease of a repeat is
+        acked without delivery (R18), and its token pays for another message.
+        """
         now_us, rate = self._world.now_us, self._plan.rate
         passed_s = (now_us - self._seen_us) / S
         self._seen_us = now_us
-        self._tokens = min(self._tokens + passed_s * rate, rate * (1 + HELD_S)) - 1
+        back, self._given_back = self._repeats.count - self._given_back, self._repeats.count
+        self._tokens = min(self._tokens + back + passed_s * rate, rate * (1 + HELD_S)) - 1
         if self._tokens < 0:
             self._world.fail(f"I8: more leases than {rate} a second")
 

@@ -117,7 +117,7 @@ class Run:
             limited = self.plan.rate or self.plan.in_flight or self.plan.breaker
             if limited or not kinds <= {"nothing", "peer_twice", *LINKS}:
                 self.shares.lies_us = 0
-        self.bounds = Bounds(self.world, self.checker.book, self.plan)
+        self.bounds = Bounds(self.world, self.checker.repeats, self.plan)
         self.bounds.judged = calm_but_for_links(self.plan)
         self.checker.on_grant = self._granted
         self.handovers = Handovers(self.world, self.group)

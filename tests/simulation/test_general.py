@@ -25,11 +25,12 @@ from tests.support.paths import REPO
 
 FROM = "ACKD_SIMULATE_FROM"
 """The first fresh seed, to repeat those of another run."""
-FRESH_SEEDS = 10  # few, as long as seeds 120036 (I8) and 120074 (I6) are not explained
+FRESH_SEEDS = 10
 SEEDS = 100
-FOUND: tuple[int, ...] = ()
-"""Seeds that showed a mistake of ackd, as they are drawn today; see the test of each mistake, too:
-what is drawn may change."""
+FOUND: tuple[int, ...] = (3797480076, 120036)
+"""Seeds that showed a mistake of ackd or of its judge, as they are drawn today; see the test of
+each mistake of ackd, too: what is drawn may change. These two: a copy that was replaced is put
+aside when its key is lost; the rate counted repeats, whose tokens are given back."""
 
 
 def _fresh() -> int:

@@ -41,7 +41,7 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
     if not over and (phase ~= Phase.READY or now < repair_until) then held = held_grant(phase, when_ms, now, repair_until, grace_until) end
   elseif verb >= Verbs.MOVE_FIRST and verb <= Verbs.MOVE_LAST then
     if verb == Verb.MOVE_TO_RETRY and origins().missing then return false end
-    if not over then phase, held = origins().held_move(verb, phase, fence, attempt, arg, s_fence, s_attempt) end
+    if not over then phase, held = origins().held_move(verb, phase, fence, attempt, arg, s_fence, s_attempt, when_ms) end
   elseif verb == Verb.ACK and phase == Phase.ACKED and rollback_epoch ~= h_rollback_epoch and offset >= E.from and offset < E.to and origins().in_doubt(offset) then
     return Origins.doubted(offset, fence, s_attempt, s_fence, when_ms, first)
   elseif not over and (fence ~= s_fence or rollback_epoch ~= s_rollback_epoch) then

@@ -331,7 +331,7 @@ end
 
 -- The phase that a MARK_DEAD, MOVE_TO_RETRY or PLACE_COPY finds, and when its owner may ask again: 0 = it is decided
 -- now, -1 = it is refused.
-Origins.held_move = function(verb, phase, fence, attempt, arg, s_fence, s_attempt)
+Origins.held_move = function(verb, phase, fence, attempt, arg, s_fence, s_attempt, when_ms)
   if verb == Verb.MARK_DEAD then
     if fence ~= s_fence then
       phase = Phase.READY -- the slot has another lease: nothing to mark
@@ -342,7 +342,9 @@ Origins.held_move = function(verb, phase, fence, attempt, arg, s_fence, s_attemp
     end
   end
   if phase == Phase.DEAD or phase == Phase.MOVING then return phase, 0 end
-  if verb == Verb.MOVE_TO_RETRY and phase == Phase.READY then
+  -- Another client's attempts are in a slot without a fence (decide._undelivered).
+  local counted = phase == Phase.WAITING and arg ~= 0 and s_fence == 0 and when_ms <= now
+  if verb == Verb.MOVE_TO_RETRY and (phase == Phase.READY or counted) then
     -- It was never delivered: it moves only behind others of its blocked key (R19).
     if arg ~= 0 and now < repair_until then return phase, repair_until end
     if arg == 0 or not Origins.line(arg) then phase = Phase.FORGOTTEN end -- the key is not blocked: nothing to move

@@ -9,6 +9,7 @@ from ackd.core.record.operations import (
     CopyRef,
     FinishOrigin,
     MoveToRetry,
+    PlaceCopy,
     ReplayAck,
     Reset,
 )
@@ -156,6 +157,20 @@ async def test_r10_a_claim_that_was_forgotten_is_made_good_by_the_end_of_its_cop
     assert (await claim(owner, 2, second)).outcome is Outcome.CLAIMED
     await over(owner, 2, second.fence, copy=4)
     assert (await head(owner)).fence == 2
+
+
+async def test_i6_what_only_another_client_tried_follows_its_key_and_never_goes_before_it(
+    store: Store,
+) -> None:
+    """It has a slot, as its attempts count, and moves only if its key is blocked all the same."""
+    owner = Owner(store)
+    await owner.open()
+    await owner.call(PlaceCopy(4, attempt=2))
+    assert [each.outcome for each in await block(owner, 3, 4)] == [Outcome.LOST, Outcome.LOST]
+    await handed_out(owner, 1)
+    moved = await block(owner, 1, 3, 4)
+    assert [each.outcome for each in moved] == [Outcome.SENT] * 3
+    assert (await claim(owner, 4, moved[2])).outcome is Outcome.BLOCKED
 
 
 async def test_r8_a_reset_takes_moved_messages_above_it_out_of_their_line(store: Store) -> None:

@@ -7,8 +7,8 @@ import pytest
 from ackd.core.ledger.effects import Exhausted, StoreForeignDelays
 from ackd.core.ledger.order import OrderPosition
 from ackd.core.ledger.send_back import Rules, Stuck, Why
-from ackd.core.record.operations import MarkDead, PlaceCopy, ReplayAck
-from ackd.core.record.transitions import Verb
+from ackd.core.record.operations import MarkDead, MoveToRetry, PlaceCopy, ReplayAck
+from ackd.core.record.transitions import Outcome, Verb
 from tests.unit.core.playbook import (
     T0_MS,
     Event,
@@ -180,6 +180,25 @@ def test_i6_with_an_order_it_counts_on_and_does_not_wait() -> None:
     assert told >> writes_down() >> leases(9) << [0] >> attempt(0) << 3
     assert told >> settles(Verb.RETRY, 0, arg=1_000) >> leases(9) << []
     assert told >> passes(1_000) >> leases(9) << [0] >> acks(0) >> leases(9) << [1]
+
+
+def test_i6_of_a_key_it_is_not_asked_to_leave_before_anybody_had_it() -> None:
+    """It holds the window up, and so does whatever of its key is before it: only behind a blocked
+    key may it go (R19). Such a question does not make it forget that it wrote the attempts down.
+    """
+    told = Play(position_of=_one_key)
+    ledger = told.owner.ledger
+    ledger.send_back.rules = Rules(stuck_after_ms=1_000, min_age_ms=500, span_max=2_000)
+    told >> tells((0, 0, 2), (1, 0, 2)) >> brings(0, 1) >> writes_down()
+    assert told >> leases(1, lease_ms=100) << [0]
+    assert told >> passes(3_000) >> acks(0)
+    assert ledger.send_back.stuck(told.now_ms) == []
+    asked = told.as_owner(MoveToRetry(1, 1, 7))
+    (lost,) = asked.results
+    ledger.send_back.sent(1, lost, asked.rollback_epoch, asked.now_ms, told.now_ms)
+    assert (lost.outcome, ledger.entries[1].first_s) == (Outcome.LOST, lost.first_s)
+    assert lost.first_s
+    assert told >> leases(1) << [1] >> attempt(1) << 3
 
 
 def _one_key(body: Letter) -> OrderPosition:

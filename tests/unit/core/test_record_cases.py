@@ -13,6 +13,7 @@ from ackd.core.record.operations import (
     LookUp,
     MoveToRetry,
     Op,
+    PlaceCopy,
     RemakeChunk,
     Reset,
     Settle,
@@ -135,3 +136,34 @@ def test_a_message_that_a_seek_skips_by_itself_is_never_called_acked() -> None:
     driver.call(Gap(7, 8, Finish.SKIPPED))
     late = Settle(Verb.ACK, 7, 1, 7, 1)
     assert driver.call(late).results[0].outcome is Outcome.LOST
+
+
+@pytest.mark.parametrize("due_ms", [0, NOW_US // 1000 + 5_000])
+def test_i6_a_message_that_only_another_client_tried_moves_behind_its_blocked_key_alone(
+    due_ms: int,
+) -> None:
+    """Its key was freed while it was asked to follow. It moved before an earlier one of its key,
+    which had no slot and stayed, and was delivered before that.
+    """
+    driver = Driver()
+    driver.call(PlaceCopy(4, attempt=2, due_ms=due_ms))
+    driver.now_us += 5_000_000
+    asked = driver.call(MoveToRetry(3, 1, key=77), MoveToRetry(4, 2, key=77)).results
+    assert [(each.outcome, each.state) for each in asked] == [
+        (Outcome.LOST, State.READY),
+        (Outcome.LOST, State.WAITING),
+    ]
+    driver.move(2, key=77)
+    asked = driver.call(MoveToRetry(3, 1, key=77), MoveToRetry(4, 2, key=77)).results
+    assert [each.outcome for each in asked] == [Outcome.SENT, Outcome.SENT]
+    assert driver.record.blocked == {77: [2, 3, 4]}
+
+
+@pytest.mark.parametrize(("due_in_ms", "key"), [(5_000, 77), (5_000, 0), (0, 0)])
+def test_i5_a_delay_and_what_has_no_key_leave_the_window_undelivered(
+    due_in_ms: int, key: int
+) -> None:
+    """A delay is of a time without an order: with one the order counts, and nothing waits."""
+    driver = Driver()
+    driver.call(PlaceCopy(4, attempt=2, due_ms=NOW_US // 1000 + due_in_ms))
+    assert driver.call(MoveToRetry(4, 1, key)).results[0].outcome is Outcome.SENT

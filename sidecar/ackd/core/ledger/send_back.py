@@ -116,7 +116,7 @@ class SendBackTracker(Generic[B]):
                 break
             if offset not in self._asked and entry.status not in _ON_ITS_WAY:
                 why = self._why(entry, self.rules, now_ms)
-                if why is None:
+                if why is None or self._undelivered(entry, offset):
                     break
                 if why is not Why.AGE or not self._ends_soon(entry, self.rules, now_ms):
                     found.append(Stuck(offset, why, self.key(offset)))
@@ -170,6 +170,12 @@ class SendBackTracker(Generic[B]):
         unknown until then (R19).
         """
         return self._life.order is None or entry.body is not None or entry.gone
+
+    def _undelivered(self, entry: Entry[B], offset: int) -> bool:
+        """Whether nobody was given this message of a key, though its attempts are in the store
+        (`foreign_delays`). It moves only if its key is blocked (R19), so as one of `_followers`.
+        """
+        return not entry.fence and entry.status is EntryStatus.READY and self.key(offset) > 0
 
     def _delayed(self, rules: Rules, now_ms: int) -> list[Stuck]:
         found = []
@@ -294,7 +300,7 @@ class SendBackTracker(Generic[B]):
             case Outcome.HELD:
                 self._again(offset)
             case Outcome.LOST:
-                entry.first_s = 0  # the store does not know that it was ever delivered
+                entry.first_s = result.first_s  # 0 if the store knows of no delivery
                 self.key_free(self.key(offset))
             case _:
                 life.seen(entry, result.fence, result.attempt)

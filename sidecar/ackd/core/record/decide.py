@@ -255,7 +255,8 @@ def _own(record: PartitionRecord, op: Grant | OwnersOp, now_ms: int, fences: Fen
         case Grant():
             held_ms = record.held_until(phase, slot, now_ms)
         case MoveToRetry():
-            if phase is Phase.READY and not _follows(record, op, now_ms):
+            undelivered = _undelivered(op, phase, slot, now_ms)
+            if undelivered and not _follows(record, op, now_ms):
                 row = LOST
             elif phase not in SETTLED_PHASES and now_ms < record.repair_until_ms:
                 held_ms = record.repair_until_ms
@@ -320,6 +321,14 @@ def _change(
             slot.when_ms = 0
     slot.state = state
     record.slots[op.offset] = slot
+
+
+def _undelivered(op: MoveToRetry, phase: Phase, slot: Slot, now_ms: int) -> bool:
+    """Whether nobody was ever given it. One of a key may have a slot all the same, without a fence:
+    another client's attempts are counted there, and none of its delays is left (PLACE_COPY).
+    """
+    counted = phase is Phase.WAITING and op.key > 0
+    return phase is Phase.READY or (counted and not slot.fence and slot.when_ms <= now_ms)
 
 
 def _follows(record: PartitionRecord, op: MoveToRetry, now_ms: int) -> bool:
