@@ -31,7 +31,7 @@ local Origins = { used = false }
 local ORIGIN = SLOT .. "I7I4I8I6B" -- the slot as it was, generation, retry copy (partition, offset), closed_ms, claimed
 local KEYED, LINE = ">I6I8I8", ">I8I8I4"
 
-local function make_origins() -- tidy: long-function lines=397 -- it only holds the functions, until the first need; five makers cost a call with one item 6 % more
+local function make_origins() -- tidy: long-function lines=399 -- it only holds the functions, until the first need; five makers cost a call with one item 6 % more
 -- The origin record of an offset, or false.
 Origins.of = function(offset)
   local origin = Origins.map[offset]
