@@ -1,10 +1,15 @@
 """The chart in a cluster, and pods for it to work on."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import yaml
 
+from ackd.inject.settings import parse
 from tests.support.k8s.api import Api, ApiError, Json
 from tests.support.k8s.cluster import Cluster
 from tests.support.k8s.helm import Helm
@@ -45,8 +50,8 @@ class Release(Started):
     @property
     def hash(self) -> str:
         """Of the sidecar that new pods should get."""
-        found: str = yaml.safe_load(rendered_settings(self.cluster.api))["hash"]
-        return found
+        settings = parse(rendered_settings(self.cluster.api).encode(), "injector.json")
+        return settings.hash_with("ackd-config")
 
     def start(self) -> Self:
         """Install it."""
@@ -161,3 +166,19 @@ def has_sidecar(found: Json) -> bool:
 def hash_of(found: Json) -> str:
     """The annotation that says what was put in; empty without one."""
     return str(found["metadata"].get("annotations", {}).get(HASH, ""))
+
+
+def listed(api: Api, namespace: str, folder: Path) -> list[Json]:
+    """What `ackd pods` says."""
+    token = folder / "token"
+    token.write_text(api.token)
+    command = [sys.executable, "-m", "ackd", "pods", "--json", "--namespace", namespace]
+    access = ["--api-url", api.url, "--api-token-file", str(token)]
+    done = subprocess.run(
+        [*command, *access, "--api-ca-file", str(api.ca_file)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]

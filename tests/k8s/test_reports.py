@@ -10,8 +10,9 @@ import pytest
 
 from ackd_reports import command
 from ackd_torture.ports import free_port
+from tests.k8s.conftest import Namespaces
 from tests.k8s.release import merge
-from tests.support.k8s.api import Json
+from tests.support.k8s.api import Api, Json
 from tests.support.k8s.cluster import Cluster
 from tests.support.k8s.helm import Helm
 from tests.support.proc import Process
@@ -29,6 +30,7 @@ VALUES: Json = {
         "page": {"enabled": True},
     },
 }
+MERGE = "application/merge-patch+json"
 
 
 def made(kind: str, values: Json | None = None) -> list[Json]:
@@ -71,12 +73,42 @@ def test_the_heap_fits_into_what_the_job_may_use() -> None:
     assert int(heap[:-1]) + 1 <= int(limit[:-2])
 
 
-def test_a_verdict_is_not_asked_for_again() -> None:
+@pytest.mark.parametrize(
+    ("code", "pods"),
+    [
+        *((code, 1) for code in (command.USAGE, command.BROKEN, command.NO_DATA)),
+        (command.INCOMPLETE, 1),
+        (command.FAILED, 2),
+    ],
+)
+def test_a_verdict_is_not_asked_for_again(
+    api: Api, namespace: Namespaces, code: int, pods: int
+) -> None:
     """Only what failed is: Spark runs once for each verdict."""
-    [rule] = job_spec()["podFailurePolicy"]["rules"]
-    assert rule["action"] == "FailJob"
-    verdicts = {command.USAGE, command.BROKEN, command.NO_DATA, command.INCOMPLETE}
-    assert set(rule["onExitCodes"]["values"]) == verdicts
+    name = namespace()
+    spec = job_spec()
+    # No node takes it, so that nobody but this test says how its pod ended.
+    spec["template"]["spec"]["nodeSelector"] = {"none": "there"}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "spec": spec}
+    api.create({**job, "metadata": {"name": "report", "namespace": name}})
+    path = f"/api/v1/namespaces/{name}/pods"
+    [first] = wait_until(lambda: api.items(path), "a pod", interval_s=0.1)
+    ended = {"name": "reports", "image": "x", "imageID": "x", "ready": False, "restartCount": 0}
+    ended["state"] = {"terminated": {"exitCode": code, "reason": "Error"}}
+    status = {"phase": "Failed", "containerStatuses": [ended]}
+    api.call("PATCH", f"{path}/{first['metadata']['name']}/status", {"status": status}, MERGE)
+
+    def outcome() -> str:
+        found = api.get(f"/apis/batch/v1/namespaces/{name}/jobs/report").get("status", {})
+        failed = [
+            each["reason"]
+            for each in found.get("conditions", [])
+            if each["type"] == "Failed" and each["status"] == "True"
+        ]
+        return failed[0] if failed else ("again" if len(api.items(path)) > 1 else "")
+
+    said = wait_until(outcome, "what becomes of the job", timeout_s=90, interval_s=0.2)
+    assert said == ("PodFailurePolicy" if pods == 1 else "again")
 
 
 @pytest.fixture

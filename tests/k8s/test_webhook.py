@@ -2,8 +2,6 @@
 
 import base64
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 from cryptography import x509
 
 from tests.k8s.conftest import Namespaces
-from tests.k8s.release import OPTED_IN, Release, has_sidecar, hash_of, pod, workload
+from tests.k8s.release import OPTED_IN, Release, has_sidecar, hash_of, listed, pod, workload
 from tests.support.k8s.api import Api, ApiError, Json
 from tests.support.k8s.helm import NAMESPACE, VERSIONS
 from tests.support.k8s.injectors import NAME
@@ -168,19 +166,3 @@ def test_pods_with_an_older_sidecar_are_listed(
     api.create(pod("after", name, OPTED_IN))
     found = {each["pod"]: each["old"] for each in listed(api, name, tmp_path)}
     assert found == {"before": True, "after": False}
-
-
-def listed(api: Api, namespace: str, folder: Path) -> list[Json]:
-    """What `ackd pods` says."""
-    token = folder / "token"
-    token.write_text(api.token)
-    command = [sys.executable, "-m", "ackd", "pods", "--json", "--namespace", namespace]
-    access = ["--api-url", api.url, "--api-token-file", str(token)]
-    done = subprocess.run(
-        [*command, *access, "--api-ca-file", str(api.ca_file)],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]

@@ -93,13 +93,20 @@ variables:
   {{- end }}
   - name: containers
     expression: "[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19].filter(i, i < object.spec.containers.size() && variables.app_env == 'true')"
+  # What is empty says nothing: a team may have said it in its own ackd.toml.
+  - name: env
+    expression: >-
+      {{ include "ackd.cel" $settings.container.env }}.filter(e, !("value" in e) || e["value"] != "")
+  - name: container
+    expression: >-
+      {{ include "ackd.cel" (set (deepCopy $settings.container) "env" "<<env>>") }}
 mutations:
   - patchType: JSONPatch
     jsonPatch:
       expression: >-
         has(object.spec.initContainers) && object.spec.initContainers.size() > 0
-        ? [JSONPatch{op: "add", path: "/spec/initContainers/0", value: {{ include "ackd.cel" $settings.container }}}]
-        : [JSONPatch{op: "add", path: "/spec/initContainers", value: dyn([{{ include "ackd.cel" $settings.container }}])}]
+        ? [JSONPatch{op: "add", path: "/spec/initContainers/0", value: dyn(variables.container)}]
+        : [JSONPatch{op: "add", path: "/spec/initContainers", value: dyn([dyn(variables.container)])}]
   - patchType: JSONPatch
     jsonPatch:
       expression: >-
@@ -109,6 +116,15 @@ mutations:
   {{- include "ackd.policy.appended" (dict "key" "env" "identity" "name" "items" $settings.app_env) | nindent 2 }}
   {{- if $settings.app_mounts }}
   {{- include "ackd.policy.appended" (dict "key" "volumeMounts" "identity" "mountPath" "items" $settings.app_mounts) | nindent 2 }}
+  {{- end }}
+  {{- with $settings.pull_secrets }}
+  - patchType: JSONPatch
+    jsonPatch:
+      expression: >-
+        has(object.spec.imagePullSecrets) && object.spec.imagePullSecrets.size() > 0
+        ? {{ toJson . }}.filter(name, !object.spec.imagePullSecrets.exists(e, has(e.name) && e.name == name))
+        .map(name, JSONPatch{op: "add", path: "/spec/imagePullSecrets/-", value: dyn({"name": dyn(name)})})
+        : [JSONPatch{op: "add", path: "/spec/imagePullSecrets", value: dyn({{ toJson . }}.map(name, dyn({"name": dyn(name)})))}]
   {{- end }}
   - patchType: JSONPatch
     jsonPatch:
@@ -120,7 +136,17 @@ mutations:
       expression: >-
         (has(object.metadata.annotations) ? [] : [JSONPatch{op: "add", path: "/metadata/annotations", value: dyn({"ackd.dev/version": dyn({{ include "ackd.celText" $settings.version }})})}])
         + [JSONPatch{op: "add", path: "/metadata/annotations/ackd.dev~1version", value: dyn({{ include "ackd.celText" $settings.version }})},
-        JSONPatch{op: "add", path: "/metadata/annotations/ackd.dev~1config-hash", value: dyn({{ include "ackd.celText" (include "ackd.sidecar.hash" .root) }})}]
+        JSONPatch{op: "add", path: "/metadata/annotations/ackd.dev~1config-hash", value: dyn({{ include "ackd.policy.hash" .root }})}]
+{{- end -}}
+
+{{/* Of the sidecar, and of its ackd.toml where that is the chart's: an expression. */}}
+{{- define "ackd.policy.hash" -}}
+{{- $hash := include "ackd.sidecar.hash" . -}}
+{{- with include "ackd.config.hash" . -}}
+(variables.config == {{ include "ackd.celText" $.Values.sidecar.configMap }} ? {{ include "ackd.celText" (printf "%s-%s" $hash .) }} : {{ include "ackd.celText" $hash }})
+{{- else -}}
+{{ include "ackd.celText" $hash }}
+{{- end -}}
 {{- end -}}
 
 {{/* Items for a list of each application container, where it does not have them: a container
@@ -174,4 +200,9 @@ validations:
     message: {{ $each.message | quote }}
     reason: Forbidden
   {{- end }}
+  # Last, as each of the others says more. The policy that injects is in force a moment after it is
+  # made: who makes a pod before makes it again, as controllers do.
+  - expression: "variables.injected"
+    message: "the pod asks for a sidecar and has none: the policy that puts it in is not in force; try again"
+    reason: Forbidden
 {{- end -}}

@@ -1,6 +1,7 @@
 {{/*
 The sidecar as it is put into pods. Texts of the form <<name>> are filled in from a pod's annotation
-ackd.dev/name. The webhook reads this as JSON; the policy has it turned into CEL. Both are made here.
+ackd.dev/name; a variable whose value is empty then is left out. The webhook reads this as JSON; the
+policy has it turned into CEL. Both are made here.
 */}}
 
 {{- define "ackd.sidecar.container" -}}
@@ -23,10 +24,10 @@ env:
   - name: ACKD_PEERS__ADVERTISE
     valueFrom:
       fieldRef: {apiVersion: v1, fieldPath: status.podIP}
-  - {name: ACKD_SERVER__STOP, value: release}
-  - {name: ACKD_SERVER__DRAIN_MS, value: 1500ms}
+  - {name: ACKD_DEFAULT__SERVER__STOP, value: release}
+  - {name: ACKD_DEFAULT__SERVER__DRAIN_MS, value: 1500ms}
   - {name: ACKD_APP__HEALTH_URL, value: "<<app-health>>"}
-  - {name: ACKD_TELEMETRY__LOG_LEVEL, value: {{ .Values.sidecar.logLevel }}}
+  - {name: ACKD_DEFAULT__TELEMETRY__LOG_LEVEL, value: {{ .Values.sidecar.logLevel }}}
 {{- if .Values.sidecar.tokenSecret.name }}
   - {name: ACKD_SERVER__TOKEN_FILE, value: /etc/ackd/token/{{ .Values.sidecar.tokenSecret.key }}}
 {{- end }}
@@ -163,12 +164,23 @@ app-health:
   "volumes" (include "ackd.sidecar.volumes" . | fromYamlArray)
   "app_env" (include "ackd.sidecar.appEnv" . | fromYamlArray)
   "app_mounts" (include "ackd.sidecar.appMounts" . | fromYamlArray)
+  "pull_secrets" (list)
   "ports" (list 7080 7081 7082 7083)
   "annotations" (include "ackd.sidecar.annotations" . | fromYaml)
 -}}
+{{- range .Values.image.pullSecrets }}
+{{- $_ := set $all "pull_secrets" (append $all.pull_secrets .name) }}
+{{- end }}
 {{- toJson $all -}}
 {{- end -}}
 
 {{- define "ackd.sidecar.hash" -}}
 {{- include "ackd.sidecar.settings" . | sha256sum | trunc 16 -}}
+{{- end -}}
+
+{{/* Of the ackd.toml that this chart writes; empty where it writes none. */}}
+{{- define "ackd.config.hash" -}}
+{{- if .Values.config.subscriptions -}}
+{{- include "ackd.config" . | sha256sum | trunc 8 -}}
+{{- end -}}
 {{- end -}}

@@ -168,7 +168,7 @@ async def serve(
         if events is not None:
             works.append(events.run())
         if options.old_every_s:
-            works.append(count_old(api, settings.hash, injector.metrics, options.old_every_s))
+            works.append(count_old(api, settings, injector.metrics, options.old_every_s))
         try:
             async with asyncio.TaskGroup() as group:
                 ports = await _open(runners, source, options)

@@ -1,5 +1,5 @@
-"""Finds pods that still run an older sidecar than a new pod would get, until somebody restarts
-them.
+"""Finds pods that still run an older sidecar than a new pod would get, or one that began with an
+older ackd.toml of the chart, until somebody restarts them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ackd.errors import AckdError
 from ackd.inject.api import Api
 from ackd.inject.inject_metrics import InjectMetrics
-from ackd.inject.settings import CONTAINER, HASH, VERSION, Json
+from ackd.inject.settings import CONFIG_LABEL, CONTAINER, HASH, VERSION, InjectSettings, Json
 
 LOG = logging.getLogger("ackd.inject")
 ENDED = ("Succeeded", "Failed")
@@ -21,7 +21,7 @@ ENDED = ("Succeeded", "Failed")
 @dataclass(frozen=True, slots=True)
 class InjectedSidecar:
     """The sidecar of one pod. `owner` is `Kind/name`, or empty for a bare pod; `old` means that its
-    hash differs from that of new sidecars.
+    hash differs from that which a new pod would get.
     """
 
     namespace: str
@@ -33,19 +33,21 @@ class InjectedSidecar:
     old: bool
 
 
-async def sidecars(api: Api, hash_now: str, namespace: str = "") -> AsyncIterator[InjectedSidecar]:
+async def sidecars(
+    api: Api, now: InjectSettings, namespace: str = ""
+) -> AsyncIterator[InjectedSidecar]:
     """The sidecars of all injected pods that have not ended. Raises ApiError, ConfigError."""
     path = f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
     async for pod in api.all(path):
-        found = sidecar_of(pod, hash_now)
+        found = sidecar_of(pod, now)
         if found is not None:
             yield found
 
 
-def sidecar_of(pod: Json, hash_now: str) -> InjectedSidecar | None:
+def sidecar_of(pod: Json, now: InjectSettings) -> InjectedSidecar | None:
     """A pod's sidecar; None if the pod has none or has ended."""
     metadata = pod["metadata"]
-    annotations = metadata.get("annotations") or {}
+    annotations, labels = (metadata.get(kind) or {} for kind in ("annotations", "labels"))
     if HASH not in annotations or pod.get("status", {}).get("phase") in ENDED:
         return None
     owner = next((o for o in metadata.get("ownerReferences") or [] if o.get("controller")), None)
@@ -57,15 +59,15 @@ def sidecar_of(pod: Json, hash_now: str) -> InjectedSidecar | None:
         version=annotations.get(VERSION, ""),
         hash=annotations[HASH],
         image=next((c["image"] for c in containers if c["name"] == CONTAINER), ""),
-        old=annotations[HASH] != hash_now,
+        old=annotations[HASH] != now.hash_with(labels.get(CONFIG_LABEL, "")),
     )
 
 
-async def count_old(api: Api, hash_now: str, metrics: InjectMetrics, every_s: float) -> None:
+async def count_old(api: Api, now: InjectSettings, metrics: InjectMetrics, every_s: float) -> None:
     """Count pods with an old sidecar into the gauge every `every_s`, until cancelled."""
     while True:
         try:
-            old = [each async for each in sidecars(api, hash_now) if each.old]
+            old = [each async for each in sidecars(api, now) if each.old]
         except AckdError as error:
             LOG.warning("ackd can't count the pods with an old sidecar, and tries again: %s", error)
         else:

@@ -115,13 +115,16 @@ def _changes(
     else:
         yield _add("/spec/initContainers", [ours.container])
     yield from _appended("/spec", spec, "volumes", ours.volumes)
+    secrets = [{"name": name} for name in settings.pull_secrets]
+    secrets = _new(spec, "imagePullSecrets", secrets, "name")
+    yield from _appended("/spec", spec, "imagePullSecrets", secrets)
     if values[APP_ENV] == "true":
         for index, each in enumerate(spec.get("containers") or []):
             path = f"/spec/containers/{index}"
             yield from _appended(path, each, "env", _new(each, "env", ours.app_env, "name"))
             mounts = _new(each, "volumeMounts", ours.app_mounts, "mountPath")
             yield from _appended(path, each, "volumeMounts", mounts)
-    status = {VERSION: settings.version, HASH: settings.hash}
+    status = {VERSION: settings.version, HASH: settings.hash_with(values[CONFIG])}
     yield from _set(pod, "labels", {CONFIG_LABEL: values[CONFIG]})
     yield from _set(pod, "annotations", status)
 
@@ -135,9 +138,9 @@ def _set(pod: Json, kind: str, ours: dict[str, str]) -> Iterator[Json]:
         yield _add(f"/metadata/{kind}/{name.replace('/', '~1')}", value)
 
 
-def _new(container: Json, key: str, more: list[Json], identity: str) -> list[Json]:
-    """Items of `more` that the container does not set itself; its own ones stay."""
-    has = {each.get(identity) for each in container.get(key) or []}
+def _new(parent: Json, key: str, more: list[Json], identity: str) -> list[Json]:
+    """Items of `more` that the container or pod does not set itself; its own ones stay."""
+    has = {each.get(identity) for each in parent.get(key) or []}
     return [each for each in more if each[identity] not in has]
 
 

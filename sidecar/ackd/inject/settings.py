@@ -44,7 +44,8 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class InjectSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of `injector.json`. Keys of `annotations` are names without `ackd.dev/`.
 
-    `hash` identifies all other fields: a pod with another hash has an older sidecar.
+    `hash` identifies all other fields but `configs`: a pod with another hash has an older sidecar.
+    `configs` has the hash of each ConfigMap that the chart writes, by its name.
     """
 
     version: str
@@ -55,12 +56,23 @@ class InjectSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     app_mounts: list[Json]
     ports: list[int]
     annotations: dict[str, Known]
+    pull_secrets: list[str] = []
+    configs: dict[str, str] = {}
+
+    def hash_with(self, config_map: str) -> str:
+        """What the annotation of a new pod with this ConfigMap says."""
+        config = self.configs.get(config_map)
+        return f"{self.hash}-{config}" if config else self.hash
 
     def filled(self, values: dict[str, str]) -> InjectSettings:
-        """A copy with every placeholder replaced by the value of its annotation."""
+        """A copy with every placeholder replaced by the value of its annotation. A variable that is
+        empty says nothing and is left out: a team may have said it in its own ackd.toml.
+        """
+        container = _fill(self.container, values)
+        container["env"] = [each for each in container.get("env", []) if each.get("value") != ""]
         return msgspec.structs.replace(
             self,
-            container=_fill(self.container, values),
+            container=container,
             volumes=_fill(self.volumes, values),
             app_env=_fill(self.app_env, values),
             app_mounts=_fill(self.app_mounts, values),

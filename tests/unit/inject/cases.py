@@ -54,6 +54,8 @@ CASES: dict[str, Json] = {
         WANTED,
         containers=[{**APP, "env": [{"name": "ACKD_URL", "value": "http://localhost:7080"}]}],
     ),
+    "own-pull-secrets": pod(WANTED, imagePullSecrets=[{"name": "own"}, {"name": "registry"}]),
+    "other-pull-secrets": pod(WANTED, imagePullSecrets=[{"name": "own"}]),
     "changed": pod(
         {
             **WANTED,

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ackd.config.load import load_text
+from ackd.config.schema import Settings
 from ackd.errors import ConfigError
+from ackd.inject.old import sidecar_of
 from ackd.inject.pod import applied, decide
 from ackd.inject.settings import HASH, VERSION, parse
 from tests.unit.inject import cases
@@ -57,7 +60,8 @@ def test_the_sidecar_comes_first_and_the_rest_stays(name: str) -> None:
     assert made["metadata"]["labels"] == before["metadata"].get("labels", {}) | {
         "ackd.dev/config": before["metadata"]["annotations"].get("ackd.dev/config", "ackd-config")
     }
-    assert made["metadata"]["annotations"][HASH] == SETTINGS.hash
+    config = made["metadata"]["labels"]["ackd.dev/config"]
+    assert made["metadata"]["annotations"][HASH] == SETTINGS.hash_with(config)
     assert made["metadata"]["annotations"][VERSION] == SETTINGS.version
     assert "<<" not in json.dumps(made), "an open place was not filled in"
 
@@ -96,7 +100,7 @@ def test_hooks_and_probes() -> None:
     assert sidecar["lifecycle"]["preStop"]["exec"]["command"][:2] == ["ackd", "drain"]
     assert sidecar["startupProbe"]["httpGet"]["path"] == "/readyz"
     env = {each["name"]: each.get("value") for each in sidecar["env"]}
-    assert env["ACKD_SERVER__STOP"] == "release"
+    assert env["ACKD_DEFAULT__SERVER__STOP"] == "release"
     assert env["ACKD_SERVER__LISTEN"].startswith("127.0.0.1:")
 
 
@@ -151,7 +155,66 @@ def test_who_is_meant() -> None:
 def test_a_pod_without_annotations_in_a_labelled_namespace() -> None:
     bare = pod()
     made = applied(bare, decide(bare, SETTINGS, by_namespace=True).patch)
-    assert made["metadata"]["annotations"] == {HASH: SETTINGS.hash, VERSION: SETTINGS.version}
+    assert made["metadata"]["annotations"] == {
+        HASH: SETTINGS.hash_with("ackd-config"),
+        VERSION: SETTINGS.version,
+    }
+
+
+def test_what_a_team_wrote_counts_before_the_injectors_environment() -> None:
+    """Only what the pod has to be like is said in its environment for good; the rest are defaults,
+    and a variable for which the pod has no annotation is not there at all.
+    """
+    text = """
+        [server]
+        listen = ":9999"
+        stop = "wait"
+        drain_ms = "7s"
+        [app]
+        health_url = "http://127.0.0.1:8080/healthz"
+        [telemetry]
+        log_level = "debug"
+    """
+
+    def read(pod_name: str, text: str) -> Settings:
+        """As the sidecar of that pod, whose files are not here."""
+        env = injected(pod_name)["spec"]["initContainers"][0]["env"]
+        environ = {each["name"]: each["value"] for each in env if "value" in each}
+        environ |= {"ACKD_PEERS__ADVERTISE": "10.0.0.7", "ACKD_IDENTITY": "shop"}
+        return load_text(text, None, environ, check_files=False)
+
+    of_team, silent = read("plain", text), read("plain", "")
+    assert (of_team.server.stop, of_team.server.drain_ms) == ("wait", 7_000)
+    assert (silent.server.stop, silent.server.drain_ms) == ("release", 1_500)
+    assert of_team.app.health_url == "http://127.0.0.1:8080/healthz"
+    assert (silent.app.health_url, of_team.telemetry.log_level) == ("", "debug")
+    # The pod's own annotation is nearer, and where the sidecar listens is no matter of the team.
+    assert read("changed", text.replace("8080", "1")).app.health_url.endswith(":8080/healthz")
+    assert of_team.server.listen == silent.server.listen == "127.0.0.1:7080"
+
+
+def test_pull_secrets_reach_the_pod_once_each() -> None:
+    found = {
+        name: [each["name"] for each in injected(name)["spec"]["imagePullSecrets"]]
+        for name in ("plain", "own-pull-secrets", "other-pull-secrets")
+    }
+    assert found == {
+        "plain": ["registry"],
+        "own-pull-secrets": ["own", "registry"],
+        "other-pull-secrets": ["own", "registry"],
+    }
+
+
+def test_a_changed_file_of_the_chart_makes_its_pods_old() -> None:
+    """And only those that have it: a team's own ConfigMap is not the chart's."""
+    changed = msgspec.structs.replace(SETTINGS, configs={"ackd-config": "another"})
+    for name, is_old in (("plain", True), ("changed", False)):
+        made = injected(name)
+        made["metadata"]["namespace"] = "shop"
+        before, after = (sidecar_of(made, each) for each in (SETTINGS, changed))
+        assert before
+        assert after
+        assert (before.old, after.old) == (False, is_old)
 
 
 @given(

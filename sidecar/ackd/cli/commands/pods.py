@@ -1,4 +1,6 @@
-"""`ackd pods`: list pods with a sidecar, and mark those with an older one than new pods get."""
+"""`ackd pods`: list pods with a sidecar, and mark those with an older one than new pods get, or
+with an older configuration.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from ackd.cli.kube_access import access_of, add_access
 from ackd.errors import ConfigError
 from ackd.inject.api import Access, Api
 from ackd.inject.old import InjectedSidecar, sidecars
-from ackd.inject.settings import load, parse
+from ackd.inject.settings import InjectSettings, load, parse
 
 INSTALLED = "ackd-system/ackd-injector"
 KEY = "injector.json"
@@ -67,14 +69,14 @@ def _row(each: InjectedSidecar) -> tuple[str, ...]:
 
 async def _find(arguments: argparse.Namespace, access: Access) -> list[InjectedSidecar]:
     async with Api(access) as api:
-        hash_now = await _hash_now(arguments, api)
-        return [each async for each in sidecars(api, hash_now, arguments.namespace)]
+        now = await _settings_now(arguments, api)
+        return [each async for each in sidecars(api, now, arguments.namespace)]
 
 
-async def _hash_now(arguments: argparse.Namespace, api: Api) -> str:
-    """Hash of the sidecar that a new pod gets. Raises ConfigError, ApiError."""
+async def _settings_now(arguments: argparse.Namespace, api: Api) -> InjectSettings:
+    """What a new pod gets. Raises ConfigError, ApiError."""
     if arguments.config is not None:
-        return (await asyncio.to_thread(load, arguments.config)).hash
+        return await asyncio.to_thread(load, arguments.config)
     namespace, slash, name = arguments.installed.partition("/")
     if not slash:
         raise ConfigError(f"--installed is like {INSTALLED}, not {arguments.installed!r}")
@@ -82,4 +84,4 @@ async def _hash_now(arguments: argparse.Namespace, api: Api) -> str:
     text = (found.get("data") or {}).get(KEY)
     if text is None:
         raise ConfigError(f"the ConfigMap {arguments.installed} has no {KEY}")
-    return parse(text.encode(), f"{arguments.installed}: {KEY}").hash
+    return parse(text.encode(), f"{arguments.installed}: {KEY}")
