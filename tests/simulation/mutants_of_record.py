@@ -64,19 +64,19 @@ class GrantsWithoutDeadline(WrongStore):
 class OnlyMakesLonger(WrongStore):
     """An extension that is shorter than what is left is answered, and nothing else."""
 
-    before_ms = 0
+    _before_ms = 0
 
     def decides(self, record: PartitionRecord, op: Op) -> Op:
         """Remembers the deadline."""
         lease = lease_of(record, op.offset)
-        self.before_ms = 0 if lease is None else lease.when_ms
+        self._before_ms = 0 if lease is None else lease.when_ms
         return op
 
     def decided(self, record: PartitionRecord, op: Op, result: OpResult) -> OpResult:
         """And puts it back."""
         lease = lease_of(record, op.offset)
         if lease is not None and op.verb is Verb.EXTEND and result.outcome is Outcome.EXTENDED:
-            lease.when_ms = max(lease.when_ms, self.before_ms)
+            lease.when_ms = max(lease.when_ms, self._before_ms)
         return result
 
 

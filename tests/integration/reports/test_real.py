@@ -3,15 +3,18 @@
 Three counts of the same: the histories' checker, a reader by the official messages, the report.
 """
 
+import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from ackd.telemetry.tracefile import SUFFIX
 from ackd_reports.frames.lake import Lake
 from ackd_torture.child import BrokerPart, Part
 from ackd_torture.nemesis import Nemesis, Temper
@@ -24,6 +27,7 @@ from tests.integration.reports.conftest import report
 from tests.support.paths import remove_run_dir, run_dir
 from tests.support.pulsar.part import PulsarAt
 from tests.support.rocketmq.part import RocketMQAt
+from tests.support.wait import wait_until
 
 KILLS = 2
 OF: dict[str, Callable[[Any], BrokerPart]] = {
@@ -33,14 +37,22 @@ OF: dict[str, Callable[[Any], BrokerPart]] = {
 }
 
 
-def killed_twice() -> Script:
-    """The application and the sidecar, one after the other, twice."""
+def killed_twice(traces: Path) -> Script:
+    """The application and the sidecar, one after the other, twice: not before its start is told, as
+    nobody else can tell of it.
+    """
+
+    def told(starts: int) -> bool:
+        files = [each for each in traces.glob(f"*{SUFFIX}") if each.stat().st_size]
+        return len(files) >= starts
 
     async def script(nemesis: Nemesis, workers: Sequence[Part]) -> None:
         sidecar = next(each for each in nemesis.parts if isinstance(each, Sidecar))
-        for _ in range(KILLS):
-            for each in (*workers, sidecar):
+        for starts in range(1, KILLS + 1):
+            for each in workers:
                 await nemesis.kill(each, down_ms=200)
+            await asyncio.to_thread(wait_until, partial(told, starts), "traces of this start")
+            await nemesis.kill(sidecar, down_ms=200)
 
     return script
 
@@ -59,7 +71,7 @@ def test_counts_are_those_of_the_history(
     try:
         setup = setup_for(broker, folder, topic, sidecars=1, store="embedded")
         course = Course(seed=6, kills=0, temper=Temper(), warm_s=3.0, calm_s=CALM_S)
-        verdict = judge(setup, course, script=killed_twice(), name="report")
+        verdict = judge(setup, course, script=killed_twice(folder / "traces"), name="report")
         assert verdict.kept
         traced = assert_traced(folder)
         lake = Lake(spark, str(tmp_path / "lake"))
