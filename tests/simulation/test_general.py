@@ -25,7 +25,7 @@ from tests.support.paths import REPO
 
 FROM = "ACKD_SIMULATE_FROM"
 """The first fresh seed, to repeat those of another run."""
-FRESH_SEEDS = 10
+FRESH_SEEDS = 3
 SEEDS = 100
 FOUND: tuple[int, ...] = (3797480076, 120036)
 """Seeds that showed a mistake of ackd or of its judge, as they are drawn today; see the test of

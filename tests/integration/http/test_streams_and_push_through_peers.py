@@ -66,7 +66,8 @@ async def finished(sidecar: Sidecar, topic: str) -> None:
     def lag() -> bool:
         rows = call(sidecar.admin_port, "GET", f"{BASE}/lag")[1]["partitions"]
         ends = [(each["watermark"], each["end"]) for each in rows if each["topic"] == topic]
-        return bool(ends) and all(mark == end >= COUNT for mark, end in ends)
+        # Copies that RocketMQ brings to a busy sidecar are in partitions of their own.
+        return sum(end for _, end in ends) >= COUNT and all(mark == end for mark, end in ends)
 
     async def there() -> bool:
         return await asyncio.to_thread(lag)
