@@ -5,12 +5,14 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, SettleVerb
 from ackd.config.schema import BrokerSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
+from ackd.engine.cluster.even import even
 from ackd.engine.runtime import Runtime
 from ackd.ports import Failure, NotStored, Outgoing, PublishResult
 from ackd_adapters.rocketmq import RocketMQOptions, adapter
@@ -107,6 +109,14 @@ class Worker:
     shop: Shop
     runtime: Runtime
     unready: list[str] = field(default_factory=list)
+
+    def successor(self) -> str:
+        """A name to which this sidecar's source goes as soon as a sidecar of that name is there."""
+        state = self.runtime._subscriptions[self.shop.subscription]
+        source = state.state.consumer.source(next(iter(state.partitions.owned)))  # type: ignore[attr-defined]
+        thing, me = f"{source.topic} {source.broker}", self.runtime.settings.identity
+        names = (f"two-{number}" for number in count())
+        return next(name for name in names if even([thing], [me, name])[thing] == name)
 
     async def publish(self, *values: bytes, **more: int) -> list[PublishResult]:
         """Messages with these values."""

@@ -52,15 +52,15 @@ async def test_a_lease_that_is_extended_beyond_the_brokers_hold_is_delivered_onc
 
 async def test_i3_of_two_sidecars_one_draws_and_the_other_follows(shop: Shop) -> None:
     await shop.open()
-    pair = [await shop.start("one"), await shop.start("two")]
+    second = await shop.start("one")
+    first = await shop.start(second.successor())
 
-    async def drawers() -> bool:
+    async def moved() -> bool:
+        pair = (second, first)
         owned = [len(each.runtime._subscriptions["work"].partitions.owned) for each in pair]
-        return sorted(owned) == [0, 4]
+        return owned == [0, 4]
 
-    await wait_until_async(drawers, "one of them to draw")
-    pair.sort(key=lambda each: -len(each.runtime._subscriptions["work"].partitions.owned))
-    first, second = pair
+    await wait_until_async(moved, "the newcomer draws, to whom the source goes")
     await first.stored(*(b"%d" % n for n in range(20)))
     found = await first.collect(20, lease_ms=60_000)
     # Whoever is asked settles.

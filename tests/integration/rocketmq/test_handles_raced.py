@@ -4,13 +4,11 @@ broker: answers come late, or are lost (`tests/support/rocketmq/between.py`).
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from itertools import count
 from typing import Any
 
 import pytest
 
 from ackd.api.messages import SettleVerb
-from ackd.engine.cluster.even import even
 from ackd_adapters.rocketmq.holds import BACK_MS
 from ackd_adapters.rocketmq.rpc import ACK, CHANGE
 from tests.integration.rocketmq.shop import HOLD_MS, Shop, Worker
@@ -115,7 +113,7 @@ async def test_i1_i3_the_answer_of_a_renewal_comes_after_a_takeover(
     await one.stored(b"m")
     (message,) = await one.collect(1)
     await until(lambda: there.changes, "a renewal")
-    two = await shop.start(_successor(one))
+    two = await shop.start(one.successor())
     owned = two.runtime._subscriptions[shop.subscription].partitions.owned
     await until(lambda: owned, "the other one owns the queue")
     answer.set()
@@ -131,16 +129,6 @@ async def test_i1_i3_the_answer_of_a_renewal_comes_after_a_takeover(
     assert await two.settle(SettleVerb.ACK, again) == ["acked"]
     await two.broker_told()
     assert await two.receive(wait_ms=QUIET_MS) == []
-
-
-def _successor(one: Worker) -> str:
-    """A name to which the source goes as soon as it is there."""
-    state = one.runtime._subscriptions[one.shop.subscription]
-    (tp,) = state.partitions.owned
-    source = state.state.consumer.source(tp)  # type: ignore[attr-defined]
-    thing = f"{source.topic} {source.broker}"
-    names = (f"two-{number}" for number in count())
-    return next(name for name in names if even([thing], ["one", name])[thing] == name)
 
 
 async def test_i1_a_sidecar_that_stops_cancels_no_poll(shop: Shop, there: Between) -> None:
