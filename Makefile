@@ -162,6 +162,10 @@ bench: .venv/.dev ## measure receive and settle on a real broker; writes into .c
 torture: .venv/.dev ## 60 random kills of sidecars, broker, store and application under load, and a verdict
 	@$(BIN)/python -m ackd torture --start kafka $(OWN_KAFKA) --kills 60 --json .cache/chaos/torture.json $(ARGS)
 
+.PHONY: judge
+judge: .venv/.dev ## Porcupine's verdict on histories of `ackd torture --export`; FILES="one.edn other.edn"
+	@$(BIN)/python -m tests.proof.porcupine $(FILES)
+
 .PHONY: simulate
 simulate: .venv/.dev ## the seeded simulator; SEEDS=n FROM=s
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(or $(FROM),0) $(ARGS)

@@ -1,7 +1,8 @@
 """The torture has teeth: an ackd that forgets is found out, by the same run that blames no other.
 
 With `store.url = "memory"` a killed sidecar forgets every ack that the broker was not told yet.
-That is a broken I2, made of real parts: load, kill -9, histories, checker.
+That is a broken I2, made of real parts: load, kill -9, histories, checker; Porcupine reads the
+same histories and finds it too.
 """
 
 import asyncio
@@ -11,14 +12,18 @@ from pathlib import Path
 import pytest
 
 from ackd_torture.checker import Verdict
+from ackd_torture.history import histories, load
 from ackd_torture.parts import LocalQueue
 from ackd_torture.run import Course, Setup, deployed, torture
 from tests.chaos.judged import LEASE_MS, plan_of
+from tests.proof.porcupine import judge_all, missing
+from tests.support.require import require
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
-def test_forgetful_store_is_found_out(folder: Path) -> None:
+def test_forgetful_store_is_found_out(folder: Path, tmp_path: Path) -> None:
+    require(missing())
     setup = Setup(
         broker=LocalQueue(folder),
         topic="teeth",
@@ -44,3 +49,7 @@ def test_forgetful_store_is_found_out(folder: Path) -> None:
     assert verdict.count("acked_then_redelivered") > 10
     assert not verdict.kept
     assert verdict.count("lost") == 0, "the broker kept them all"
+    [other] = judge_all([load(histories(folder / "history"))], tmp_path)
+    ours = {f"place orders {each.id}" for each in verdict.findings["acked_then_redelivered"]}
+    assert not other.undecided
+    assert ours <= other.blamed

@@ -2,7 +2,8 @@
 
 Two ways: `--url` points it at sidecars that run already (then it is load, clients that crash, and a
 verdict; it hurts nothing that it did not start), or `--start` lets it start sidecars, a store and
-perhaps a broker of its own, which it then kills, freezes and cuts off at random.
+perhaps a broker of its own, which it then kills, freezes and cuts off at random. `--histories`
+judges what an earlier run has kept.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import secrets
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,10 +22,11 @@ from rich.console import Console
 
 from ackd import __version__
 from ackd.cli import exit_codes
-from ackd_torture import report
-from ackd_torture.checker import Verdict
+from ackd_torture import edn, report
+from ackd_torture.checker import Verdict, check
 from ackd_torture.child import BrokerPart, Part, PartError
-from ackd_torture.history import now_us
+from ackd_torture.history import Event, histories, now_us
+from ackd_torture.history import load as load_history
 from ackd_torture.parts import Existing, LocalQueue, SidecarPlan, Value, load
 from ackd_torture.run import Course, Deployment, Setup, deployed, torture
 from ackd_torture.workload import Mood, WorkloadPlan
@@ -37,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "How to read the result: docs/operate/torture.md."
     where = parser.add_argument_group("what to torture")
     where.add_argument("--url", action="append", help="a running sidecar; may be given again")
+    where.add_argument(
+        "--histories", type=Path, metavar="FOLDER", help="no run: judge what --keep has kept"
+    )
     where.add_argument("--token-file", type=Path, help="bearer token of the data port (--url)")
     where.add_argument(
         "--start",
@@ -91,26 +96,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     course.add_argument("--seed", type=int, default=None, help="repeats the faults of a run")
     out = parser.add_argument_group("what comes out")
     out.add_argument("--json", type=Path, metavar="FILE", help="write the verdict here")
+    out.add_argument(
+        "--export", type=Path, metavar="FILE", help="write the history as EDN, for other checkers"
+    )
     out.add_argument("--keep", type=Path, metavar="FOLDER", help="keep histories and logs here")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Torture; 0 when every promise was kept, 3 when there was nothing to judge, else 4."""
     console = Console()
-    if bool(arguments.url) == bool(arguments.start):
-        print("ackd torture: give either --url or --start", file=sys.stderr)
+    if sum(map(bool, (arguments.url, arguments.start, arguments.histories))) != 1:
+        print("ackd torture: give one of --url, --start and --histories", file=sys.stderr)
         return exit_codes.CONFIG
+    if arguments.histories:
+        return _judge_again(arguments, console)
     seed = secrets.randbelow(1_000_000) if arguments.seed is None else arguments.seed
     console.print(f"seed {seed}")
     # Sidecars' folders hold unix sockets, whose paths may not be long.
     with tempfile.TemporaryDirectory(prefix="ackd-torture-", ignore_cleanup_errors=True) as temp:
         folder = temp if arguments.keep is None else arguments.keep.absolute()
         verdict, about = asyncio.run(_torture(arguments, seed, Path(folder), _speaker(console)))
+        if arguments.export is not None:
+            _export(arguments.export, load_history(histories(Path(folder) / "history")))
     about = {"version": __version__, **about}
     brief = {name: about[name] for name in ("seed", "kills", "faults")}
     report.show(console, verdict, brief)
     if arguments.json is not None:
         report.save(arguments.json, verdict, about)
+    return _exit_code(verdict)
+
+
+def _judge_again(arguments: argparse.Namespace, console: Console) -> int:
+    """Read histories that were kept; nothing is started, and nothing broken."""
+    events = load_history(histories(arguments.histories))
+    verdict = check(events)
+    report.show(console, verdict, {"histories": str(arguments.histories)})
+    if arguments.json is not None:
+        report.save(arguments.json, verdict, {"version": __version__})
+    if arguments.export is not None:
+        _export(arguments.export, events)
+    return _exit_code(verdict)
+
+
+def _export(path: Path, events: Sequence[Event]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(edn.export(events))
+
+
+def _exit_code(verdict: Verdict) -> int:
     if not (verdict.judged or verdict.broken):
         return exit_codes.UNREACHABLE
     return exit_codes.DONE if verdict.kept else exit_codes.BROKEN_PROMISE
