@@ -52,6 +52,10 @@ class BadParameterError(ClientError):
     status = 422
 
 
+class UnconfirmedError(BadParameterError):
+    """The request does not confirm that it means everything."""
+
+
 class HttpVersionError(ClientError):
     """This server speaks HTTP/1.1 and HTTP/1.0 only."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ackd.api.control import CancelTo, Scope
@@ -178,7 +179,7 @@ class Nemesis:
 
         async def redrive(runtime: Runtime) -> None:
             (name,) = runtime.settings.subscriptions
-            await runtime.dead.begin(name, request)
+            await runtime.dead.begin(name, replace(request, confirm=name))
 
         self._sidecar().request(redrive, lambda *_: None)
 

@@ -62,8 +62,9 @@ class DeadRequest:
 
     The sidecar first removes the headers named in `remove_headers`, then sets `set_headers`; each
     replaces all headers of its name. `rate_per_s` None = as fast as possible. `confirm`: the
-    subscription's name, which a purge needs; front ends ask for it when a redrive `takes_all`.
-    `unsigned`: a redrive also takes what ackd did not sign, and what it put aside.
+    subscription's name, which a purge needs, and a redrive of everything: no `ids`, no filter, and
+    no more letters than `max`. `unsigned`: a redrive also takes what ackd did not sign, and what it
+    put aside.
     """
 
     kind: Kind
@@ -79,9 +80,9 @@ class DeadRequest:
     unsigned: bool = False
 
     @property
-    def takes_all(self) -> bool:
-        """Whether nothing limits which dead letters it takes, or how many."""
-        return not self.ids and self.max is None and self.filter == DeadFilter()
+    def takes_any(self) -> bool:
+        """Whether nothing limits which dead letters it takes; `max` may limit how many."""
+        return not self.ids and self.filter == DeadFilter()
 
     def plain(self) -> dict[str, object]:
         """Return the form in which the store keeps it."""
@@ -181,7 +182,7 @@ class DeadLetterApi(Protocol):
     async def begin(self, name: str, request: DeadRequest) -> DryRun | OperationView:
         """Start an operation, or say what it would do.
 
-        Raises BadParameterError (confirm), UnknownDeadLetterError (ids), OperationRunningError.
+        Raises UnconfirmedError, UnknownDeadLetterError (ids), OperationRunningError.
         """
 
     async def operations(self, name: str | None) -> list[OperationView]:

@@ -36,7 +36,7 @@ from tests.integration.engine.test_send_back import NAME, Place, Sidecar
 from tests.integration.engine.test_send_back import place as place  # noqa: PLC0414  the fixture
 from tests.support.wait import wait_until_async
 
-REDRIVE = DeadRequest(Kind.REDRIVE)
+REDRIVE = DeadRequest(Kind.REDRIVE, confirm=NAME)
 PURGE = DeadRequest(Kind.PURGE, confirm=NAME)
 EVERY_BROKER = pytest.mark.parametrize("place", WITH_PARTITIONS, indirect=True)
 """Whose dead letters can be read."""
@@ -102,7 +102,10 @@ async def test_r29_all_are_redriven_once_with_a_fresh_budget(place: Place) -> No
     assert one.record.value is not None
     assert one.headers == (("own", b"yes"), ("old", b"1"))
     edited = DeadRequest(
-        Kind.REDRIVE, set_headers=(("own", "new"), ("more", "x")), remove_headers=("old",)
+        Kind.REDRIVE,
+        set_headers=(("own", "new"), ("more", "x")),
+        remove_headers=("old",),
+        confirm=NAME,
     )
     view = await done(sidecar, await desk(sidecar).begin(NAME, edited))
     assert (view.moved, view.failed, view.skipped) == (25, 0, 0)
@@ -182,7 +185,7 @@ async def test_to_the_origin_topic(place: Place) -> None:
     await dead_letter(sidecar, 3)
     with pytest.raises(BadParameterError):
         await desk(sidecar).begin(NAME, REDRIVE)
-    request = DeadRequest(Kind.REDRIVE, to=To.ORIGIN)
+    request = DeadRequest(Kind.REDRIVE, to=To.ORIGIN, confirm=NAME)
     assert (await done(sidecar, await desk(sidecar).begin(NAME, request))).moved == 3
     again = await sidecar.collect(3)
     assert names(again) == [f"{place.topic}/0/{offset}" for offset in (3, 4, 5)]
@@ -195,7 +198,7 @@ async def test_one_at_a_time_at_a_rate_and_cancelled(place: Place) -> None:
     await dead_letter(sidecar, 30)
     loop = asyncio.get_running_loop()
     began_s = loop.time()
-    view = await desk(sidecar).begin(NAME, DeadRequest(Kind.REDRIVE, rate_per_s=3))
+    view = await desk(sidecar).begin(NAME, DeadRequest(Kind.REDRIVE, rate_per_s=3, confirm=NAME))
     assert isinstance(view, OperationView)
     with pytest.raises(OperationRunningError) as other:
         await desk(sidecar).begin(NAME, REDRIVE)
@@ -273,7 +276,7 @@ async def test_i8_origin_records_of_what_was_redriven_are_dropped(place: Place) 
 async def test_another_sidecar_ends_what_one_has_left(place: Place) -> None:
     first = await place.start("one")
     await dead_letter(first, 20)
-    operation = await desk(first).begin(NAME, DeadRequest(Kind.REDRIVE, rate_per_s=4))
+    operation = await desk(first).begin(NAME, DeadRequest(Kind.REDRIVE, rate_per_s=4, confirm=NAME))
     got = await first.collect(4, lease_ms=300_000)
     second = await place.start("two")
     await first.runtime.stop()

@@ -174,7 +174,9 @@ async def test_a_redrive_goes_to_no_topic_of_the_brokers_own(worker: Worker) -> 
     ]
     assert all(isinstance(each, Stored) for each in await broker.publish(letters))
     desk = worker.runtime.dead
-    begun = await desk.begin(NAME, DeadRequest(Kind.REDRIVE, to=To.ORIGIN, unsigned=True))
+    begun = await desk.begin(
+        NAME, DeadRequest(Kind.REDRIVE, to=To.ORIGIN, unsigned=True, confirm=NAME)
+    )
     assert isinstance(begun, OperationView)
 
     async def over() -> bool:

@@ -148,7 +148,7 @@ class Stage:
     async def redrives_nothing(self) -> None:
         """A redrive of everything takes none of what is forged."""
         desk = self.runtime.dead
-        begun = await desk.begin(NAME, DeadRequest(Kind.REDRIVE))
+        begun = await desk.begin(NAME, DeadRequest(Kind.REDRIVE, confirm=NAME))
         assert isinstance(begun, OperationView)
 
         async def over() -> bool:

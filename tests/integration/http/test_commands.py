@@ -224,7 +224,7 @@ def test_commands_of_the_page(sidecar: Sidecar) -> None:
             words = words.replace("orders/3/2101", in_flight(sidecar))
         if OPERATION in words:
             redrive = f"{SUBSCRIPTION}/dead:redrive"
-            _, begun = call(sidecar.admin_port, "POST", redrive, b'{"max": 1}')
+            _, begun = call(sidecar.admin_port, "POST", redrive, b'{"confirm": "orders"}')
             words = words.replace(OPERATION, begun["id"])
         done = ackd(sidecar, *shlex.split(words)[1:])
         assert done.returncode == 0, (words, done)

@@ -103,10 +103,18 @@ def test_the_whole_way(sidecar: Sidecar) -> None:
     gone = ackd(sidecar, "peek", "images", letters[0]["id"])
     assert (gone.returncode, "no dead letter" in gone.stderr) == (2, True)
     assert ackd(sidecar, "redrive", "images").returncode == 2
+    everything = ackd(sidecar, "redrive", "images", "--max", str(COUNT - 1))
+    assert (everything.returncode, "--all" in everything.stderr) == (2, True)
+    some = ackd(sidecar, "redrive", "images", "--max", "1")
+    assert "1 moved" in some.stdout, some.stderr
+    (message,) = take(sidecar, 1)
+    assert call(sidecar.port, "POST", f"/v1/leases/{message['lease']}/ack")[0] == HTTPStatus.OK
+    purging = ackd(sidecar, "purge", "images", "--max", str(COUNT))
+    assert (purging.returncode, "confirm must be" in purging.stderr) == (2, True)
     unsure = ackd(sidecar, "purge", "images", "--all", "--confirm", "orders")
     assert (unsure.returncode, "confirm must be" in unsure.stderr) == (2, True)
     purged = ackd(sidecar, "purge", "images", "--all", "--after", "2h", "--confirm", "images")
-    assert f"{COUNT - 1} moved" in purged.stdout, purged.stderr
+    assert f"{COUNT - 2} moved" in purged.stdout, purged.stderr
     assert page(sidecar)["messages"] == []
 
 
@@ -121,7 +129,9 @@ def test_problems(sidecar: Sidecar) -> None:
     assert (status, problem["errors"][0]["pointer"]) == (422, "/ids")
     assert post("redrive", ids=["x"])[0] == 422
     assert post("redrive", set_headers={"ackd-origin": "x"})[0] == 422
-    assert post("purge", confirm="other")[0] == 422
+    for unsure in ({}, {"confirm": "other"}, {"max": 1}, {"ids": ["0-0"]}):
+        status, problem = post("purge", **unsure)
+        assert (status, problem["errors"][0]["pointer"]) == (422, "/confirm"), unsure
     assert post("purge", dry_run=True)[0] == 200
     for method in ("GET", "DELETE"):
         status, problem = call(sidecar.admin_port, method, "/v1/operations/none")
@@ -132,7 +142,13 @@ def test_problems(sidecar: Sidecar) -> None:
 
 def test_an_operation_over_http(sidecar: Sidecar) -> None:
     path, sure = f"{BASE}/dead:redrive", b'{"confirm": "images"}'
-    for unsure in (b"{}", b'{"filter": {}}', b'{"rate_per_s": 5}', b'{"confirm": "orders"}'):
+    for unsure in (
+        b"{}",
+        b'{"filter": {}}',
+        b'{"rate_per_s": 5}',
+        b'{"confirm": "orders"}',
+        b'{"max": 1000}',
+    ):
         status, problem = call(sidecar.admin_port, "POST", path, unsure)
         assert (status, problem["errors"][0]["pointer"]) == (422, "/confirm"), unsure
     assert call(sidecar.admin_port, "POST", path, b'{"dry_run": true}')[0] == HTTPStatus.OK

@@ -180,8 +180,8 @@ def _selection(arguments: argparse.Namespace) -> Json:
     given = {name: getattr(arguments, name) for name in _FILTERS}
     given |= {"after_ms": arguments.after, "before_ms": arguments.before}
     wanted = {name: value for name, value in given.items() if value is not None}
-    if not (arguments.ids or wanted or arguments.all):
-        raise RefusedError("say which: ids, a filter, or --all")
+    if not (arguments.ids or wanted or arguments.all or arguments.max is not None):
+        raise RefusedError("say which: ids, a filter, --max, or --all")
     body: Json = {"dry_run": arguments.dry_run}
     if arguments.ids:
         body["ids"] = arguments.ids

@@ -23,7 +23,7 @@ from ackd.engine.operations.dead_letter_depth import DeadLetterDepth
 from ackd.engine.operations.dead_letter_records import DeadLetterRecords
 from ackd.engine.operations.operation_runner import Operations
 from ackd.engine.retry.dead_letter_reader import DeadLetterLog, Letter, open_dead_log, read_id
-from ackd.errors import BadParameterError, UnknownDeadLetterError
+from ackd.errors import BadParameterError, UnconfirmedError, UnknownDeadLetterError
 from ackd.ports import GroupTopics
 
 READ_MAX = 500
@@ -136,10 +136,12 @@ class SubscriptionDeadLetters:
     # --- operations
 
     def check(self, request: DeadRequest) -> None:
-        """Refuse a request that is not possible or lacks `confirm`. Raises BadParameterError."""
+        """Refuse a request that is not possible, and a purge that lacks `confirm`. Raises
+        BadParameterError, UnconfirmedError.
+        """
         name = self._state.name
         if request.kind is Kind.PURGE and request.confirm != name and not request.dry_run:
-            raise BadParameterError(f"a purge can't be undone: confirm must be {name!r}")
+            raise UnconfirmedError(f"a purge can't be undone: confirm must be {name!r}")
         edited = [*request.remove_headers, *(header for header, _ in request.set_headers)]
         if any(header.startswith("ackd-") for header in edited):
             raise BadParameterError("headers that begin with ackd- are ackd's own")
@@ -157,7 +159,9 @@ class SubscriptionDeadLetters:
             )
 
     async def look(self, request: DeadRequest) -> DryRun | LogBounds:
-        """What the request would do; else, unless it is a dry run, where the topic ends now."""
+        """What the request would do; else, unless it is a dry run, where the topic ends now.
+        Raises UnconfirmedError, UnknownDeadLetterError.
+        """
         async with open_dead_log(self._state, self._context) as log:
             if request.dry_run and not request.ids:
                 return await self._dry_run(log, request)
@@ -165,6 +169,8 @@ class SubscriptionDeadLetters:
             if request.dry_run:
                 views = [letter.view(_STATES[state]) for letter, state in named]
                 return DryRun(len(named), len(named), complete=True, messages=views[:SHOWN_MAX])
+            if request.takes_any and request.confirm != self._state.name:
+                await self._only_some(log, request)
             ranges = [await log.range(number) for number in log.partitions]
             return LogBounds(b"" if log.info is None else log.topic_id, ranges)
 
@@ -182,6 +188,23 @@ class SubscriptionDeadLetters:
         )
         complete = scan.cursor is None or scan.matched == request.max
         return DryRun(scan.matched, scan.scanned, complete, scan.found)
+
+    async def _only_some(self, log: DeadLetterLog, request: DeadRequest) -> None:
+        """Refuse a request that takes everything: one by mistake would deliver all again. Raises
+        UnconfirmedError.
+        """
+        sure = f"confirm must be {self._state.name!r} (with `ackd dead`: --all)"
+        if request.max is None:
+            raise UnconfirmedError(
+                f"this takes every dead letter: {sure}, or give ids, filter, max"
+            )
+        scan = _Scan(self, log, keep=0)
+        await scan.from_(0, 0, request.max + 1, lambda letters: letters)
+        if scan.matched <= request.max:
+            why = (
+                f"there are {scan.matched}" if scan.cursor is None else "there was not time to see"
+            )
+            raise UnconfirmedError(f"max {request.max} may take every dead letter ({why}): {sure}")
 
     # --- for a scan
 

@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ackd.api.dead_letters import DeadFilter, DeadPage, DeadRequest, DeadView, DryRun, Kind, To
 from ackd.api.past_deliveries import PastDelivery
+from ackd.errors import UnconfirmedError
 from ackd.http.formats import delivery_json
 from ackd.http.formats.decode import BodyDecoder
 from ackd.http.formats.model import HEADERS_MAX, TIME_MS_MAX, Base64Text
@@ -74,14 +75,15 @@ class _Selection(Struct, forbid_unknown_fields=True, frozen=True):
     confirm: Annotated[
         Text,
         Meta(
-            description="The subscription's name. A purge needs it, and a redrive without `ids`, "
-            "`filter` and `max`; a dry run does not."
+            description="The subscription's name. A purge needs it, and a redrive of everything: "
+            "without `ids` and `filter`, and with no `max`, or one that is not below what is "
+            "there. A dry run does not."
         ),
     ] = ""
 
 
 class RedriveBody(_Selection, frozen=True):
-    """Dead letters to deliver again. Without `ids`, `filter` and `max`: all, with `confirm`."""
+    """Dead letters to deliver again. Without `ids`, `filter` and `max`: all of them."""
 
     to: Annotated[
         Literal["group", "origin"],
@@ -188,21 +190,10 @@ async def purge(call: HandlerCall) -> Reply:
 async def _begin(call: HandlerCall, body: RedriveBody | PurgeBody) -> Reply:
     if body.ids and (body.filter is not None or body.max is not None):
         raise field_errors([("/ids", "Either ids, or filter and max.")])
-    request: DeadRequest = body.request()
-    _confirmed(call.params[0], request)
-    return begun(await call.service.engine.dead.begin(call.params[0], request))
-
-
-def _confirmed(name: str, request: DeadRequest) -> None:
-    """Refuse a redrive of everything that does not name its subscription: an empty body by mistake
-    would deliver all again. Raises BadParameterError.
-    """
-    sure = request.dry_run or request.confirm == name
-    if request.kind is Kind.REDRIVE and request.takes_all and not sure:
-        why = (
-            f"This redrives every dead letter: confirm must be {name!r}, or give ids, filter, max."
-        )
-        raise field_errors([("/confirm", why)])
+    try:
+        return begun(await call.service.engine.dead.begin(call.params[0], body.request()))
+    except UnconfirmedError as error:
+        raise field_errors([("/confirm", error.detail)]) from error
 
 
 _BASE = "/v1/subscriptions/{subscription}/dead"

@@ -22,6 +22,7 @@ from ackd.errors import (
     BrokerError,
     OperationRunningError,
     StoreError,
+    UnconfirmedError,
     UnknownDeadLetterError,
 )
 from ackd.ports import Record, TopicInfo
@@ -199,6 +200,40 @@ async def test_a_purge_needs_the_name_and_a_dry_run_does_not(scene: Scene) -> No
     scene.letters.check(DeadRequest(Kind.REDRIVE))
 
 
+async def test_a_redrive_of_everything_is_confirmed_and_max_does_not_do_it(scene: Scene) -> None:
+    """As many as there are, or more, is everything; letters that are gone do not count."""
+    await scene.gone(0)
+    left = LETTERS - 1
+    for most in (None, left, left + 1, 1 << 40):
+        request = DeadRequest(Kind.REDRIVE, max=most)
+        with pytest.raises(UnconfirmedError, match=NAME):
+            await scene.letters.look(request)
+        assert isinstance(await scene.letters.look(replace(request, confirm=NAME)), LogBounds)
+        assert isinstance(await scene.letters.look(replace(request, dry_run=True)), DryRun)
+    some = (
+        DeadRequest(Kind.REDRIVE, max=left - 1),
+        DeadRequest(Kind.REDRIVE, max=left, filter=DeadFilter(reason="age")),
+        DeadRequest(Kind.REDRIVE, ids=("0-1",)),
+    )
+    for request in some:
+        assert isinstance(await scene.letters.look(request), LogBounds), request
+
+
+async def test_where_there_is_no_time_to_see_whether_max_is_everything_it_is_confirmed(
+    world: World, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscription_dead_letters, "READ_MAX", 1)
+    read = scene.letters.still_there
+
+    async def slowly(*of: object) -> object:
+        world.clock.pass_ms(subscription_dead_letters.LOOK_MS)
+        return await read(*of)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(scene.letters, "still_there", slowly)
+    with pytest.raises(UnconfirmedError, match="not time"):
+        await scene.letters.look(DeadRequest(Kind.REDRIVE, max=2))
+
+
 @pytest.mark.parametrize(
     "edit",
     [{"remove_headers": ("ackd-origin",)}, {"set_headers": (("ackd-attempt", "1"),)}],
@@ -284,7 +319,8 @@ async def test_one_operation_at_a_time(scene: Scene) -> None:
 
 async def test_without_a_topic_there_is_nothing_to_do(scene: Scene) -> None:
     del scene.broker.topics[DEAD_LETTER_TOPIC]
-    assert await scene.letters.look(DeadRequest(Kind.REDRIVE)) == LogBounds(b"", [])
+    request = DeadRequest(Kind.REDRIVE, confirm=NAME)
+    assert await scene.letters.look(request) == LogBounds(b"", [])
 
 
 async def test_the_newest_letter_of_a_message_is_found_also_when_it_is_gone(scene: Scene) -> None:
