@@ -103,6 +103,41 @@ async def test_a_message_from_its_publication_to_its_end(ring: Ring) -> None:
                 await each.runtime.group(NAME).message(wrong)
 
 
+async def test_a_retry_and_its_reason_are_in_the_answer_that_follows_at_any_sidecar(
+    ring: Ring,
+) -> None:
+    """Settled at one that owns nothing; asked at the owner, there, and at a third. At once: no
+    second look, no wait.
+    """
+    owner, [other, third] = await ring.started(3)
+    members, rounds = (owner, other, third), 6
+    for number in range(rounds):  # each is at the head of the partition, then it is acked
+        await owner.publish(1)
+        message = await given(other, "first")
+        reason = f"no shop {number}"
+        await other.settle([message], SettleVerb.RETRY, delay_ms=200, reason=reason)
+        explained = await members[number % 3].runtime.group(NAME).explain()
+        [held] = [each for each in explained.partitions if each.topic == ring.topic]
+        assert held.head is not None
+        assert (held.head.id, held.head.error) == (message.id, reason)
+        again = await given(other, "first")
+        assert await other.settle([again], SettleVerb.ACK) == ["acked"]
+    await owner.publish(2 * rounds)
+    for number in range(rounds):
+        message = await given(other, "first")
+        reason = f"no disk {number}"
+        await other.settle([message], SettleVerb.RETRY, delay_ms=HOUR_MS, reason=reason)
+        group = members[number % 3].runtime.group(NAME)
+        seen = {each.id: each for each in (await group.in_flight(0, 100)).messages}[message.id]
+        assert (seen.state, seen.error, seen.holder) == ("retrying", reason, ""), number
+    for number in range(rounds):
+        message = await given(other, "first")
+        reason = f"no bread {number}"
+        await other.settle([message], SettleVerb.RETRY, delay_ms=HOUR_MS, reason=reason)
+        view = await members[number % 3].runtime.group(NAME).message(message.id)
+        assert (view.state, view.error, view.holder) == ("retrying", reason, ""), number
+
+
 async def test_a_message_that_moved_died_and_was_redriven(ring: Ring) -> None:
     """Its copy and its dead letter are named, and its history goes on."""
     owner, [other] = await ring.started(2, stuck_after_ms=1_000, retry_delays_ms=(0,))

@@ -1,7 +1,8 @@
-"""Shows what is in flight of a subscription, what holds it up and why. Changes nothing."""
+"""Shows what is in flight of a subscription, what holds it up and why. Changes no message."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from heapq import nlargest, nsmallest
@@ -36,6 +37,8 @@ _STATUS_NAMES = {
     EntryStatus.EXHAUSTED: "dead",
     EntryStatus.PLACING: "retrying",
 }
+JOURNALS_MS = 1_000
+"""A store that takes longer to tell the newest settles is not waited for."""
 NEVER_S = 1 << 40
 """Stands for the first delivery of a message that was never delivered: after all others."""
 KEYS_MAX = 20
@@ -102,6 +105,7 @@ class Inspector:
 
     async def in_flight(self, older_ms: int, limit: int) -> list[InFlight]:
         """Messages first delivered at least `older_ms` ago and not finished."""
+        await self._read_journals()
         now_ms = self._context.clock.wall_ms()
         before_ms = now_ms - older_ms  # with client-set delays, `first_s` may be in the future
         found = [
@@ -117,6 +121,7 @@ class Inspector:
 
     async def listed(self, states: frozenset[str], after: Place | None, limit: int) -> list[Listed]:
         """Unfinished messages in these states that were fetched or delivered, in their order."""
+        await self._read_journals()
         wanted = frozenset(status for status, name in _STATUS_NAMES.items() if name in states)
         found = [
             (_place(partition, offset, entry), partition, offset, entry)
@@ -135,6 +140,7 @@ class Inspector:
         """The message with this id where it is unfinished here: in its own partition, and as a
         retry copy.
         """
+        await self._read_journals()
         found = list(self._named(*message_place(name), name))
         shown = [self._show(*each) for each in found]
         await self._reported.fill(shown)
@@ -143,6 +149,17 @@ class Inspector:
             SeenMessage(view, f"{_how(each[2])}{self._at_head(*each)}", _copy(each[0], each[1]))
             for view, each in zip(views, found, strict=True)
         ]
+
+    async def _read_journals(self) -> None:
+        """Learn of settles at other sidecars up to now, so that whoever got the answer of one sees
+        it here. Else that takes as long as `DeadlineTimers` wait between two looks. Without the
+        store, what is known is shown.
+        """
+        owned = [each for each in self._partitions.all() if each.ledger.entries]
+        asked = [each.flush() for each in owned if not each.ledger.dirty]
+        told = asyncio.gather(*asked, return_exceptions=True)
+        # What is not answered in time stays queued: upkeep goes with it.
+        await asyncio.wait([told], timeout=JOURNALS_MS / 1000)
 
     def _named(
         self, tp: TopicPartition, offset: int, name: str
@@ -180,6 +197,7 @@ class Inspector:
 
     async def explain(self) -> Explanation:
         """What holds each partition's progress, and what limits deliveries now."""
+        await self._read_journals()
         shown: list[Shown] = []
         partitions = [self._held(p, shown) for _, p in sorted(self._partitions.owned.items())]
         ordered = self._ordered(shown)
