@@ -53,10 +53,13 @@ class Slice(Generic[P]):
 
 @dataclass(slots=True)
 class KnownIds(Generic[P]):
-    """The ids of one block of partitions. `active_ms`: the time that counts."""
+    """The ids of one block of partitions. `active_ms`: the time that counts. `copied_ms`: when a
+    message last got, or had, a place of a copy, by that time; -1: none did.
+    """
 
     active_ms: int = 0
     last_ms: int = 0
+    copied_ms: int = -1
     slices: list[Slice[P]] = field(default_factory=list)
 
     def find(self, message: bytes) -> P | None:
@@ -66,9 +69,15 @@ class KnownIds(Generic[P]):
                 return each.places[message]
         return None
 
-    def keep(self, message: bytes, place: P) -> None:
-        """Know the place from now on."""
+    def has_copies(self, keep_ms: int) -> bool:
+        """Whether places of copies may be known here: of messages that came first as copies."""
+        return self.copied_ms >= 0 and self.active_ms - self.copied_ms <= keep_ms
+
+    def keep(self, message: bytes, place: P, *, copied: bool = False) -> None:
+        """Know the place from now on. `copied`: it is a place of a copy."""
         self.slices[-1].places[message] = place
+        if copied:
+            self.copied_ms = self.active_ms
 
     def turn(self, now_ms: int, keep_ms: int, *, tick: bool) -> None:
         """Before a call: begin a slice if it is time, forget old ones. `tick`: messages came."""

@@ -94,7 +94,8 @@ class LogGenerations:
 
     def is_usual(self, offset: int, stored_ms: int) -> bool:
         """Whether a message is where it was first stored, as far as the log tells: then its id says
-        no more. Of a log of which nothing is known, nothing is told.
+        no more, unless it came as a copy before. Of a log of which nothing is known, nothing is
+        told.
         """
         if self.current or not self.samples:
             return False

@@ -1,12 +1,13 @@
 -- Which place a message has, by a digest of its id, and for how long that is known: as `core/known_ids.py` says it.
 -- KEYS[1] = beginning of the names. The hash that ends in "i" has the slices of each block: the time that counts, when
--- it was counted last, ids in the newest slice, the number of that one, for each slice its start and bits, and the
--- bits of those that are being removed. A slice's buckets are hashes of some 64 ids, which a server packs.
+-- it was counted last, ids in the newest slice, the number of that one, for each slice its start and bits, the bits of
+-- those that are being removed, and when a message last had a place of a copy (-1: none had). A slice's buckets are hashes of some 64 ids, which a server packs.
 local time = redis.call("TIME")
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local keep = tonumber(ARGV[1])
 local index = KEYS[1] .. "i"
 local blocks = {}
+local all_read = false
 
 local function bucket_name(block, slice, bucket)
   return string.format("%s%.0f:%.0f:%.0f", index, block, slice, bucket)
@@ -62,10 +63,11 @@ local function turn(known, tick)
 end
 
 local function read_block(text)
-  local known = {active = 0, last = 0, count = 0, slices = {}, old = {}}
+  local known = {active = 0, last = 0, count = 0, slices = {}, old = {}, copied = -1}
   if not text then return known end
-  local slices, old
-  known.active, known.last, known.count, slices, old = cmsgpack.unpack(text)
+  local slices, old, copied
+  known.active, known.last, known.count, slices, old, copied = cmsgpack.unpack(text)
+  known.copied = copied or known.active
   for at = 1, #slices, 3 do
     known.slices[#known.slices + 1] = {slice = slices[at], start = slices[at + 1], bits = slices[at + 2]}
   end
@@ -84,7 +86,7 @@ local function write_blocks()
       for _, each in ipairs(known.old) do
         for _, value in ipairs({each.slice, each.bucket}) do old[#old + 1] = value end
       end
-      local text = cmsgpack.pack(known.active, known.last, known.count, slices, old)
+      local text = cmsgpack.pack(known.active, known.last, known.count, slices, old, known.copied)
       redis.call("HSET", index, block, text)
     end
   end
@@ -142,9 +144,31 @@ local function find(block, message)
   end
 end
 
+local function is_copy(number)
+  return tonumber(number) % Log.GENERATION >= Source.COPIES
+end
+
+-- The place of a message that may have come first as a copy.
+local function find_copied(message)
+  if not all_read then
+    all_read = true
+    for _, other in ipairs(redis.call("HKEYS", index)) do known_block(tonumber(other)) end
+  end
+  local found = {}
+  for block, known in pairs(blocks) do
+    if known.copied >= 0 and known.active - known.copied <= keep then found[#found + 1] = block end
+  end
+  table.sort(found)
+  for _, block in ipairs(found) do
+    local place = find_in(block, blocks[block], message)
+    if place then return place end
+  end
+end
+
 local function keep_place(block, known, message, number, offset)
   local name = bucket_of(block, known.slices[#known.slices], message)
   local field = string.sub(message, Ids.BUCKET_BYTES + 1)
+  if is_copy(number) then known.copied = known.active end
   if redis.call("HSET", name, field, cmsgpack.pack(tonumber(number), tonumber(offset))) == 1 then
     known.count = known.count + 1
     if redis.call("HLEN", name) == 1 then redis.call("EXPIRE", name, Ids.UNUSED_S) end

@@ -72,7 +72,8 @@ local function seen(log, came)
   return true
 end
 
--- Whether a message of a known log is where it was first stored, as far as the log tells: then its id says no more.
+-- Whether a message of a known log is where it was first stored, as far as the log tells: then its id
+-- says no more, unless it came as a copy before.
 local function is_usual(number, log, offset, stored)
   if number >= Source.COPIES or log.merged + #log.cuts > 0 then return false end
   local last = log.offsets[#log.offsets]
@@ -107,7 +108,11 @@ for at = 2, #ARGV, 4 do
     place = find(block, message)
   elseif stored >= 0 then
     local log = log_of(ARGV[at + 1])
-    if not is_usual(number, log, offset, stored) then place = find(block, message) end
+    if is_usual(number, log, offset, stored) then
+      place = find_copied(message)
+    else
+      place = find(block, message)
+    end
     if not place then
       number = new_place(number, log, offset, stored)
       if not number then

@@ -16,6 +16,7 @@ from ackd.core.log_generations import (
     GenerationsExhaustedError,
     LogGenerations,
     partition_of,
+    split,
 )
 from ackd.core.sources import COPIES, SourceNumbers, SourcesExhaustedError, block_of
 from ackd.errors import StoreDataError
@@ -110,6 +111,10 @@ def _check(partition: int) -> None:
         raise StoreDataError(f"an adapter's partitions are below {GENERATION}, not {partition}")
 
 
+def _keep(ids: KnownIds[AssignedPlace], message: bytes, place: AssignedPlace) -> None:
+    ids.keep(digest(message), place, copied=split(place.partition)[0] >= COPIES)
+
+
 def _numbers(text: bytes, count: int) -> list[int]:
     try:
         numbers = [int(each) for each in text.split(b":")]
@@ -140,6 +145,15 @@ class KnownPlaces:
                 return found
         return None
 
+    def find_copied(self, message: bytes, keep_ms: int) -> AssignedPlace | None:
+        """The place of one that may have come first as a copy."""
+        for block in sorted(self.ids):
+            if self.ids[block].has_copies(keep_ms):
+                found = self.ids[block].find(message)
+                if found is not None:
+                    return found
+        return None
+
 
 class MemoryPlaces:
     """The same without a server. `known`: by subscription and topic id."""
@@ -160,9 +174,10 @@ class MemoryPlaces:
             _check(number)
             log = known.logs.setdefault(number, LogGenerations())
             ids = self._turned(known, turned, number, keep_ms, tick=True)
-            place = None
             if number >= COPIES or not log.is_usual(offset, stored_ms):
                 place = known.find(number, digest(message))
+            else:
+                place = known.find_copied(digest(message), keep_ms)
             if place is None:
                 try:
                     generation, cut = log.of(offset, stored_ms)
@@ -172,7 +187,7 @@ class MemoryPlaces:
                     placed.cuts.append(LogCut(number, offset, generation))
                 came.setdefault(number, []).append((offset, stored_ms))
                 place = AssignedPlace(partition_of(number, generation), offset)
-            ids.keep(digest(message), place)
+            _keep(ids, message, place)
             placed.places.append(place)
         for number, messages in came.items():
             known.logs[number].seen(messages)
@@ -190,7 +205,7 @@ class MemoryPlaces:
         for message, place in held:
             ids = self._turned(known, turned, place.partition, keep_ms, tick=False)
             there = known.find(place.partition, digest(message))
-            ids.keep(digest(message), place if there is None else there)
+            _keep(ids, message, place if there is None else there)
 
     async def look_up(
         self,
@@ -207,7 +222,7 @@ class MemoryPlaces:
         for message, place in asked:
             ids = self._turned(known, turned, place.partition, keep_ms, tick=False)
             there = known.find(place.partition, digest(message)) or place
-            ids.keep(digest(message), there)
+            _keep(ids, message, there)
             places.append(there)
         return KnownAt(places, active_ms)
 

@@ -66,6 +66,22 @@ async def test_the_first_place_counts_whatever_comes_later(store: Store) -> None
     assert await store.places.assign(name, TOPIC, LONG_MS, []) == Placed([], [])
 
 
+async def test_i2_one_that_came_first_as_a_copy_keeps_that_place_where_it_is_stored(
+    store: Store,
+) -> None:
+    """Its first delivery was lost, and after the copy's ack the broker goes back in a crash. Others
+    beside it have their own places, and so has all once the id is forgotten.
+    """
+    name = f"places-{uuid4()}"
+    known = [at(b"a", 0, 5, 1_000), at(b"b", 17, 5, 1_000)]
+    assert await placed(store, name, *known) == [each.place for each in known]
+    copies = [at(b"early", COPIES, 0, 3_000), at(b"late", COPIES + 16, 1, 3_000)]
+    assert await placed(store, name, *copies) == [each.place for each in copies]
+    own = [at(b"early", 0, 4, 900), at(b"late", 0, 6, 1_100), at(b"c", 0, 7, 1_200)]
+    assert await placed(store, name, *own) == [*(each.place for each in copies), own[2].place]
+    assert await placed(store, name, *own[:2]) == [each.place for each in copies]
+
+
 async def test_i8_it_is_forgotten_when_it_was_not_asked_for_so_long(store: Store) -> None:
     name, keep_ms = f"places-{uuid4()}", 100
     noted = [at(b"%d" % number, 0, number) for number in range(500)]
@@ -232,7 +248,7 @@ def test_the_script_decides_like_the_core(client: Any) -> None:
     for seed in range(40):
         client.flushall()
         Both(client, seed).run(120, seen)
-    assert min(seen[word] for word in ("cuts", "merged", "full", "old")) > CUTS_MAX, seen
+    assert min(seen[word] for word in ("cuts", "merged", "full", "old", "copied")) > CUTS_MAX, seen
 
 
 def test_i8_the_script_refuses_too_many_generations(client: Any) -> None:
@@ -288,6 +304,10 @@ class Both:
             seen["cuts"] += len(want.cuts)
             seen["merged"] += any(log.merged for log in logs.values())
             seen["full"] += any(len(log.samples) == SAMPLES_MAX for log in logs.values())
+            seen["copied"] += any(
+                place.partition % GENERATION >= COPIES > each.place.partition
+                for each, place in zip(batch, want.places, strict=True)
+            )
             seen["old"] += any(place.partition >= GENERATION for place in want.places)
 
     def _batch(self, step: int) -> list[StoredAt]:

@@ -8,9 +8,11 @@ import pytest
 
 from ackd.api.messages import Delivery, SettleVerb
 from ackd.api.progress import Position, SeekRequest, SeekTo
+from ackd.core.sources import COPIES
 from ackd.engine.ownership import broker_resets
 from tests.integration.rocketmq.seeking import seek
 from tests.integration.rocketmq.shop import NAME, Shop, Worker
+from tests.support.rocketmq.bare import bare
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -116,6 +118,32 @@ async def test_i2_r8_a_reset_while_ackd_is_down_is_told(
         assert "either the broker forgot its last acks" in detail
     await nothing_more(two)
     await acked(two, "after", 10)
+
+
+async def test_i2_what_came_first_as_a_copy_is_finished_where_it_was_stored_too(shop: Shop) -> None:
+    """Its first delivery reached nobody. After the ack of its copy the broker goes back, as in a
+    crash soon after a hand-over. It was taken for a new message.
+    """
+    async with bare(shop.rocketmq) as it:
+        shop.topic, group = it.topic, f"g{it.topic}"
+        await it.send(b"early")
+        await it.take_some(1)
+        one = await shop.start(group=group, asks=False)  # else the gap there is over after a while
+        await it.send(b"other")
+        both = await one.collect(2)
+        assert {each.record.value: each.partition >= COPIES for each in both} == {
+            b"early": True,
+            b"other": False,
+        }
+        assert await one.settle(SettleVerb.ACK, *both) == ["acked"] * 2
+        await one.broker_told()
+        await asyncio.to_thread(shop.rocketmq.admin.reset, group, shop.topic, 0, 0)
+        await it.send(b"new")
+        (found,) = await one.collect(1)
+        assert found.record.value == b"new"
+        assert await one.settle(SettleVerb.ACK, found) == ["acked"]
+        await nothing_more(one)
+        assert one.metric("ackd_acked_again_total") >= 2
 
 
 async def noted(worker: Worker) -> None:

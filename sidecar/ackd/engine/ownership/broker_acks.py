@@ -17,7 +17,7 @@ from typing import Final
 
 from ackd.core.ids import TopicPartition
 from ackd.core.ledger.unordered import UnorderedLedger
-from ackd.core.log_generations import partition_of
+from ackd.core.log_generations import partition_of, split
 from ackd.core.sources import COPIES
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
@@ -196,7 +196,7 @@ class BrokerAckFlow:
                 self._consumer.unwanted(event.topic, arrival.id)
                 continue
             self._consumer.placed(event.topic, arrival.id, place)
-            if not _copied(arrival) and arrival.place.offset == place.offset:
+            if arrival.place == (split(place.partition)[0], place.offset) and not _copied(arrival):
                 fresh.setdefault(tp, []).append(place.offset)
             arrival.record.offset = place.offset
             groups.setdefault(tp, []).append(arrival)
