@@ -1,13 +1,15 @@
-"""A job of five minutes under a lease of 10 s, on Kafka, Pulsar and RocketMQ at once, by hand.
+"""A job of five minutes under a lease of 10 s, on Kafka, Pulsar, RocketMQ and the local queue at
+once, by hand.
 
-    python -m tests.bench.long_lease [--only kafka,pulsar,rocketmq] [--times 30] [--lease-ms 10000]
-        [--restart]
+    python -m tests.bench.long_lease [--only kafka,pulsar,rocketmq,local] [--times 30]
+        [--lease-ms 10000] [--restart]
 
 Each lease is extended when a seventh of it is left, at whichever of two sidecars answers, as
 applications do. Meanwhile other clients ask both for messages all the time, and must get none.
 Nearly all of the time nothing happens, so it may run beside others. `--restart`: in between each
 sidecar, the store and the broker are killed with -9 and started again, one after the other, evenly
 over the time and twice if there are so many extensions. `--times 4` is the shortest with all four.
+The local queue has no process: it lives in the sidecars.
 """
 
 import argparse
@@ -22,7 +24,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
 from ackd_torture.child import BrokerPart, Part
-from ackd_torture.parts import Sidecar
+from ackd_torture.parts import LocalQueue, Sidecar
 from tests.bench.measure import machine
 from tests.chaos.world import Http, KafkaAt, World, decided, world
 from tests.support.kafka import Kafka
@@ -94,7 +96,9 @@ def job(deployment: World, lease_ms: int, times: int, *, restart: bool) -> Figur
     [message] = clients[0].receive_until(bool, BATCH_S, most=1)
     leased = time.monotonic()
     assert deployment.store is not None
-    parts: list[Part] = [*sidecars, deployment.store, deployment.broker]
+    parts: list[Part] = [*sidecars, deployment.store]
+    if not isinstance(deployment.broker, LocalQueue):
+        parts.append(deployment.broker)
     plan = planned(len(parts), times) if restart else {}
     items = [{"lease": message["lease"], "do": "extend", "lease_ms": lease_ms}]
     began, count, slowest_s = leased, 0, 0.0
@@ -154,10 +158,21 @@ def rocketmq() -> Iterator[BrokerPart]:
         yield RocketMQAt(started)
 
 
+@contextlib.contextmanager
+def local() -> Iterator[BrokerPart]:
+    """A folder of its own."""
+    folder = run_dir("long-lease-queue")
+    try:
+        yield LocalQueue(folder, partitions=1)
+    finally:
+        remove_run_dir(folder)
+
+
 BROKERS: dict[str, Callable[[], contextlib.AbstractContextManager[BrokerPart]]] = {
     "kafka": kafka,
     "pulsar": pulsar,
     "rocketmq": rocketmq,
+    "local": local,
 }
 
 
