@@ -173,6 +173,23 @@ def test_only_pods_with_a_sidecar_are_scraped(helm: Helm) -> None:
     }
 
 
+def test_the_depth_at_which_dead_letters_are_too_many_is_a_value(helm: Helm) -> None:
+    for value, depth in (
+        ({}, 1000),
+        ({"deadLetterDepth": 0}, 0),
+        ({"deadLetterDepth": 99_999}, 99_999),
+    ):
+        rules: Json = {"enabled": True, **value}
+        [made] = of_kind(helm, {"monitoring": {"rules": rules}}, "PrometheusRule")
+        [expr] = [
+            rule["expr"]
+            for group in made["spec"]["groups"]
+            for rule in group["rules"]
+            if rule["alert"] == "AckdManyDeadLetters"
+        ]
+        assert expr.endswith(f"(ackd_dead_letter_depth) > {depth}")
+
+
 def test_alerts_link_to_a_runbook_that_can_be_opened(helm: Helm) -> None:
     """By a value; without it, to the file of the repository."""
     address = "https://wiki.example/ackd?page=runbook"

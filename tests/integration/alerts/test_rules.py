@@ -139,6 +139,7 @@ CASES: dict[str, Case] = {
     "AckdDeadLettersOld": Case(
         {f"ackd_oldest_dead_letter_age_seconds{SUB}": "604700x5 604900x60"}, OF_SUB
     ),
+    "AckdManyDeadLetters": Case({f"ackd_dead_letter_depth{SUB}": "1000x50 1001x60"}, OF_SUB),
     "AckdCopiesIgnored": Case(rising("ackd_copies_ignored_total", SUB), OF_SUB),
     "AckdCommitsFail": Case(
         rising("ackd_commits_total", with_labels(SUB, outcome="failed")), OF_SUB
@@ -198,6 +199,7 @@ HEALTHY = {
     f"ackd_partitions_owned{SUB}": "3x200",
     f"ackd_push_breaker_open{SUB}": "0x200",
     f"ackd_circuit_breaker_open{SUB}": "0x200",
+    f"ackd_dead_letter_depth{SUB}": "1000x60 5000x3 1000x140",
     f"ackd_outbox_due{with_labels(SIDECAR, broker='b')}": "0x60 40x3 0x140",
     f"ackd_outbox_failed{with_labels(SIDECAR, broker='b')}": "0x200",
     f"ackd_window_used_ratio{SUB}": "0.6x60 0.95x5 0.5x140",
