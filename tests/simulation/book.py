@@ -64,8 +64,9 @@ class Holding:
     `by`: who granted it. `deadlines`: for each deadline that the store set, its real time (a store
     whose clock jumps back does not prolong what the holder knows), when it was written and by whom;
     `told_us`, `changed_us`, `told_by` are those of the latest deadline that the holder knows.
-    `lapsed`: an origin record that held it says that its deadline has passed. `at`: where it was
-    granted, the message's own coordinate or that of its copy.
+    `lapsed`: an origin record that held it says that its deadline has passed. `cancelled_us`: when
+    an operator ended its message. `at`: where it was granted, the message's own coordinate or that
+    of its copy.
     """
 
     fence: int
@@ -82,6 +83,7 @@ class Holding:
     deadlines: dict[int, tuple[int, int, Process]] = field(default_factory=dict)
     ended: bool = False
     lapsed: bool = False
+    cancelled_us: int = 0
     outcomes: set[str] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
 
@@ -117,8 +119,9 @@ class Message:
     """Everything about one message.
 
     `again`: a reset has brought it back. `moving`: a foreign reset did, and it was not granted in
-    its own place since; a copy that is handed out until then is what comes of it. `vanished`: the
-    log had it no more when it was to be sent back. `named`: the copy that its mover confirmed.
+    its own place since; a copy that is handed out until then is what comes of it. `named`: the
+    copy that its mover confirmed. `meanwhile`: when it was acked, and its dead copies, between the
+    begin of a seek and its reset.
     """
 
     holdings: dict[tuple[int, int], Holding] = field(default_factory=dict)
@@ -141,8 +144,8 @@ class Message:
     skipped: bool = False
     acked_before: bool = False
     exhausted: bool = False
-    vanished: bool = False
     cancelled: set[str] = field(default_factory=set)
+    meanwhile: tuple[int, tuple[int, ...]] = 0, ()
 
     @property
     def done(self) -> bool:
@@ -175,6 +178,8 @@ class Ledger:
     start: int = -1
     resets: list[int] = field(default_factory=list)
     seeks: set[int] = field(default_factory=set)
+    over_before: set[Coordinate] = field(default_factory=set)
+    """What was over when the last of these seeks began."""
     losses: list[tuple[int, set[int], int]] = field(default_factory=list)
     made_anew_at: int = 0
     """Where the record began that was made anew after such a loss."""

@@ -136,6 +136,8 @@ class Decisions(Excuses):
         if "ack" in message.cancelled and isinstance(op, ReplayAck) and not message.done:
             message.acked_us, message.acked_by = self.world.now_us, by
             message.acked_epoch = self.seeks.epoch(at, reply)
+            for holding in message.holdings.values():
+                holding.cancelled_us = self.world.now_us
         known = self.cluster.of(at.topic_id) is None or op.mark not in (0, epoch_mark(reply.epoch))
         if not known and not self.done(at):
             self.world.fail(f"I1: {name_of(at)} replayed, but never finished")
@@ -209,7 +211,6 @@ class Decisions(Excuses):
             gone = op.verb is Verb.EXTEND or message.acked_us < holding.granted_us
             acked = message.acked_us and gone and self.disturbed()
             newest = newest and not (acked or message.cancelled or self._without_origin(at))
-            newest = newest and not message.vanished
             newest = newest and reply.epoch == self.book.ledger(at.place).epoch
             # A forgotten lease of a message that is in the log no more is beyond help.
             kept = op.verb in (Verb.ACK, Verb.EXTEND) and not message.removed
@@ -274,9 +275,9 @@ class Decisions(Excuses):
         put_aside = self.book.message(at).copies  # a copy that became a dead letter of its own
         if op.reason == Finish.DEAD and not (message.copies or put_aside):
             self.world.fail(f"I1: {name_of(at)} finished as dead without a copy")
-        vanished = op.reason == Finish.VANISHED
-        message.vanished |= vanished
-        if vanished and self.cluster.holds(at.topic_id, at.partition, at.offset):
+        if op.reason == Finish.VANISHED and self.cluster.holds(
+            at.topic_id, at.partition, at.offset
+        ):
             self.world.fail(f"I1: {name_of(at)} finished as vanished, but it is in the log")
 
     def _sent(self, at: Coordinate, generation: int) -> None:

@@ -35,6 +35,9 @@ class Excuses:
             or holding.told_us <= now_us
         ):
             return False
+        cancelled_us = holding.cancelled_us
+        if cancelled_us and self.book.rolled_back(cancelled_us, now_us) is None:
+            return False  # an operator has ended its message, and the store has not forgotten that
         if self.book.flushed_since(since_us):
             return False
         return self.book.repaired_by(holding.told_by or holding.by, since_us, now_us)

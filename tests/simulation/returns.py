@@ -46,6 +46,11 @@ class Returns:
         if newest is None or newest.ended or message.done or message.exhausted:
             return 0
         end_us, written_us, by = newest.deadlines[newest.until_ms]
+        if self._seen.book.rolled_back(written_us, now_us) is not None:
+            # The store forgot that a lease was made shorter, or that another one came after it. No
+            # repair makes a lease shorter, so the deadline that somebody once had counts again.
+            times = [each.deadlines.values() for each in message.holdings.values()]
+            end_us = max(each_us for each in times for each_us, _, _ in each)
         if end_us > now_us or not self._seen.book.repaired_by(by, written_us, now_us):
             return 0
         return end_us + self._grace_us

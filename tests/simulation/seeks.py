@@ -38,7 +38,10 @@ class Seeks:
             return
         self._seen.add(document.id)
         for target in document.targets:
-            ledger = self._book.ledger(Place(bytes.fromhex(target.topic_id), target.partition))
+            place = Place(bytes.fromhex(target.topic_id), target.partition)
+            ledger = self._book.ledger(place)
+            messages = self._book.messages.items()
+            ledger.over_before = {at for at, m in messages if at.place == place and m.done}
             ledger.resets.append(target.offset)
             ledger.seeks.add(target.offset)
 
@@ -57,6 +60,8 @@ class Seeks:
                 self._fail(f"R8: a copy of {name} dismissed; it does not come again")
         elif message.claimed_before is not None:
             message.sent, message.claimed_by = True, message.claimed_before
+            message.acked_us, copies = message.meanwhile
+            message.copies += copies
         else:
             self._fail(f"I1: {name} skipped, and no copy has it")
 
@@ -75,12 +80,14 @@ class Seeks:
         self.skip_below(place, position)
 
     def skip_below(self, place: Place, position: int) -> None:
-        """The group has passed these. So their leases are over, unless they are forwarded."""
+        """The group has passed these. So their leases are over, unless they are forwarded.
+
+        Those of a topic that was deleted while the seek ran are over, too.
+        """
         topic = self._topic(place.topic_id)
-        if topic is None:
-            return
+        there = () if topic is None else topic.logs[place.partition].records
         known = {at.offset for at in self._book.messages if at.place == place}
-        for offset in known.union(topic.logs[place.partition].records):  # the log may have lost it
+        for offset in known.union(there):  # the log may have lost it
             if offset < position:
                 message = self._book.message(Coordinate(*place, offset))
                 message.skipped = True
@@ -88,7 +95,13 @@ class Seeks:
                     holding.lapsed |= not message.sent
 
     def _comes_again(self, place: Place, position: int) -> None:
-        """What was finished before a seek counts no more (I1); who has a lease goes on (I3)."""
+        """What was finished before a seek counts no more (I1); who has a lease goes on (I3).
+
+        A copy that was under lease when the seek began may have come to its end since then. Only
+        one that the seek kept, so skipped the message for, has use of that (`skipped`).
+        """
+        ledger = self._book.ledger(place)
+        sought = position in ledger.seeks
         for retry_copy, origin in self._carried.items():
             message = self._book.message(origin)
             if origin.place == place and origin.offset >= position and message.settled(retry_copy):
@@ -96,8 +109,10 @@ class Seeks:
         for at, message in self._book.messages.items():
             if at.place == place and at.offset >= position:
                 message.sent = message.skipped = False
+                since = sought and at not in ledger.over_before
+                message.meanwhile = (message.acked_us, (*message.copies,)) if since else (0, ())
                 message.acked_before |= message.acked_us > 0
                 message.acked_us, message.claimed_before = 0, message.claimed_by
                 message.claimed_by = None
-                message.again, message.moving = True, position not in self._book.ledger(place).seeks
+                message.again, message.moving = True, not sought
                 message.copies.clear()

@@ -5,6 +5,7 @@
 -- erased a move to the retry topic; so an origin record keeps the ack for a while (`copies.acked`).
 local function end_message(verb, offset, fence, reason, s_fence, repeats)
   if verb == Verb.FINISH then
+    if reason == Finish.VANISHED then reason = origins().vanished(offset) end
     odd[offset] = now * 8 + reason
   elseif repeats and not origins().lost and not origins().of(offset) then
     s_fence = fence + 1
@@ -46,7 +47,7 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
     return Origins.doubted(offset, fence, s_attempt, s_fence, when_ms, first)
   elseif not over and (fence ~= s_fence or rollback_epoch ~= s_rollback_epoch) then
     phase = rare().seen_by(verb, phase, fence, rollback_epoch, s_fence, s_rollback_epoch, h_rollback_epoch, fence_floor, now < repair_until)
-  end
+  elseif verb == Verb.FINISH and arg == Finish.VANISHED and phase == Phase.MOVING then held = origins().lets_go_ms(offset) end
   local outcome, what = Outcome.HELD, 0
   if held ~= 0 then
     if held < 0 then outcome = Outcome.REFUSED else when_ms = held end

@@ -106,6 +106,67 @@ async def test_r19_copies_of_a_key_are_claimed_in_order_and_the_last_frees_it(
     assert (await owner.open(again=True)).blocked == []
 
 
+async def gone(owner: Owner, offset: int, sent: OpResult) -> OpResult:
+    """The log lost it before its owner could copy it."""
+    return await owner.one(FinishOrigin(offset, sent.fence, owner.rollback_epoch, Finish.VANISHED))
+
+
+async def moved(owner: Owner, *offsets: int) -> list[OpResult]:
+    """Sent back in one call; no copy is stored yet."""
+    ops = [MoveToRetry(o, at, KEY) for at, o in enumerate(offsets, 1)]
+    results = (await owner.call(*ops)).results
+    assert [r.outcome for r in results] == [Outcome.SENT] * len(offsets)
+    return results
+
+
+async def test_r19_a_message_that_the_log_loses_before_its_copy_blocks_its_key_no_longer(
+    store: Store,
+) -> None:
+    """Compaction, and the owner that had its body was killed: there will be no copy to finish."""
+    owner = Owner(store)
+    await owner.open()
+    await handed_out(owner, 1)
+    first, second, third = await moved(owner, 1, 2, 3)
+    assert (await gone(owner, 2, second)).outcome is Outcome.DONE
+    assert (await claim(owner, 3, third)).fence == 1  # the first one still comes before it
+    assert (await gone(owner, 1, first)).outcome is Outcome.DONE
+    assert (await gone(owner, 1, first)).outcome is Outcome.FINISHED
+    assert (await claim(owner, 3, third)).outcome is Outcome.CLAIMED
+    await over(owner, 3)
+    assert (await head(owner)).outcome is Outcome.FINISHED
+    assert (await owner.open(again=True)).blocked == []
+
+
+async def test_r7_what_the_log_loses_on_its_way_keeps_its_lease(store: Store) -> None:
+    """Its holder is told the truth, and its key waits for it."""
+    owner = Owner(store)
+    await owner.open()
+    (ack,) = await owner.grant(1)
+    first, second = await moved(owner, 1, 2)
+    extended = await owner.foreign(ack._replace(verb=Verb.EXTEND, for_ms=90_000))
+    held = await gone(owner, 1, first)
+    assert (held.outcome, held.when_ms) == (Outcome.HELD, extended.results[0].when_ms)
+    assert (await claim(owner, 2, second)).outcome is Outcome.BLOCKED
+    assert (await owner.foreign(ack)).results[0].outcome is Outcome.ACKED
+    assert (await gone(owner, 1, first)).outcome is Outcome.FINISHED
+    assert (await claim(owner, 2, second)).outcome is Outcome.CLAIMED
+
+
+async def test_i1_a_copy_that_was_stored_after_all_is_delivered(store: Store) -> None:
+    """Its owner was killed before it could say so, and then the log lost the message."""
+    owner = Owner(store)
+    await owner.open()
+    await handed_out(owner, 1, 2)
+    first, second = await moved(owner, 1, 2)
+    assert (await claim(owner, 1, first)).outcome is Outcome.CLAIMED
+    assert (await gone(owner, 1, first)).outcome is Outcome.DONE
+    assert (await head(owner)).fence == 1  # its copy has its place in the queue
+    await over(owner, 1)
+    assert (await gone(owner, 2, second)).outcome is Outcome.DONE
+    assert (await claim(owner, 2, second)).outcome is Outcome.CLAIMED  # landed late
+    assert (await claim(owner, 2, second, copy=5)).outcome is Outcome.REFUSED
+
+
 async def test_r19_a_later_message_goes_only_while_its_key_is_blocked(store: Store) -> None:
     """One script decides: it follows, or it is free to be handed out from the window."""
     owner = Owner(store)

@@ -335,6 +335,15 @@ class SendBackTracker(Generic[B]):
         self._life.finish(offset)
         self._entries.advance()
 
+    def vanished(self, offset: int) -> None:
+        """The log lost the message before its copy was stored, and the record has it as finished.
+
+        There is nothing to restore after a rollback: then the log shows again that it is gone.
+        """
+        self.sent_before.pop(offset, None)
+        self._life.finish(offset)
+        self._entries.advance()
+
     def key_free(self, key: Hashable) -> None:
         """The store reported a key as free: deliver its messages from the window again."""
         if self._life.order is not None:

@@ -9,7 +9,8 @@ Of a blocked key only the first message may be delivered (R19, I6). Its first me
 gets an origin record; every later one that the owner meets follows, each with an origin record of
 its own. The origin records of a key form its key queue (`line`), in the order of their moves, which
 is the order of their offsets. A copy may claim only the first of its key queue. An origin record
-leaves the queue when its message is acked there, or when the copy that has claimed it is finished.
+leaves the queue when its message is acked there, when the copy that has claimed it is finished, or
+when the log has lost its message before there was a copy.
 The script that takes the last one out unblocks the key. The queue is stored beside the origin
 records and deleted with them, so that it can't be lost alone (R14).
 """
@@ -323,9 +324,14 @@ def close(record: PartitionRecord, op: CloseOrigin, now_ms: int) -> None:
     elif origin.generation != op.generation or origin.key:
         return
     if origin.claimed_by is not None or origin.slot.state is State.FINISHED:
-        origin.closed_ms = now_ms
-        record.closing.append((now_ms, op.offset))
-        record.texts.over(op.offset)
+        mark_closed(record, op.offset, origin, now_ms)
+
+
+def mark_closed(record: PartitionRecord, offset: int, origin: OriginRecord, now_ms: int) -> None:
+    """Nobody needs it but copies that come late."""
+    origin.closed_ms = now_ms
+    record.closing.append((now_ms, offset))
+    record.texts.over(offset)
 
 
 def prune(record: PartitionRecord, now_ms: int) -> None:

@@ -10,7 +10,7 @@ or waiting requests; the owner's `Ledger` handles those. It asks `copies` about 
 from __future__ import annotations
 
 from ackd.core.bitmap import CHUNK_SHIFT
-from ackd.core.record import copies, doubt, maintenance
+from ackd.core.record import copies, doubt, maintenance, vanished
 from ackd.core.record.operations import (
     AskBlocker,
     ClaimOrigin,
@@ -271,6 +271,7 @@ def _own(record: PartitionRecord, op: Grant | OwnersOp, now_ms: int, fences: Fen
             # GONE here: the message went on without this lease. That does not make it finished.
             phase = record.seen_by(op, phase, slot, now_ms)
             row = LOST if phase is Phase.GONE else step(phase, op.verb)
+            held_ms = vanished.lets_go_ms(record, op, phase, now_ms)
     if held_ms and row is not LOST:
         return slot.result(Outcome.HELD, when_ms=held_ms)
     if row.changes:
@@ -296,9 +297,12 @@ def _change(
     """Write a row of the table."""
     match op:
         case FinishOrigin():
-            record.exceptions[op.offset] = (Finish(op.reason), now_ms)
+            reason = Finish(op.reason)
+            if reason is Finish.VANISHED:
+                reason = vanished.finish(record, op.offset, now_ms)
+            record.exceptions[op.offset] = (reason, now_ms)
             record.finish(op.offset)
-            if op.reason != Finish.SENT:  # that one goes on in its origin record
+            if reason is not Finish.SENT:  # that one goes on in its origin record
                 record.texts.over(op.offset)
             return
         case Grant():

@@ -23,3 +23,7 @@ class RetryTimer:
         """The try failed: the next one comes after a longer pause."""
         self._failures += 1
         self.again_ms = self._clock.monotonic_ms() + self._backoff.delay_ms(self._failures)
+
+    def wait(self, pause_ms: int) -> None:
+        """It can't be done before this time is over, which is no failure."""
+        self.again_ms = self._clock.monotonic_ms() + pause_ms

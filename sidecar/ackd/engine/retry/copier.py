@@ -53,8 +53,9 @@ dead-letter topic. A shorter one was refused for another reason.
 @dataclass(slots=True, eq=False)
 class CopyJob:
     """One copy to make. `stored`: the copy is durable, only the original is left to finish.
-    `place`: where, if the broker said so. `bare`: the broker refused it with the bytes of a record
-    that ackd did not write, which is too long.
+    `place`: where, if the broker said so. `vanished`: the log has lost the message, so there is no
+    copy. `bare`: the broker refused it with the bytes of a record that ackd did not write, which is
+    too long.
     """
 
     partition: Partition
@@ -64,6 +65,7 @@ class CopyJob:
     pauses: RetryTimer
     stored: bool = False
     place: CopyRef | None = None
+    vanished: bool = False
     bare: bool = False
 
     @property
@@ -184,6 +186,9 @@ class Copier:
 
     def _drop(self, job: CopyJob) -> None:
         self._jobs.pop((job.partition, job.offset), None)
+        self._no_error(job)
+
+    def _no_error(self, job: CopyJob) -> None:
         if self._errors.pop((job.partition, job.offset), None) is not None:
             self._report_condition()
 
@@ -235,7 +240,7 @@ class Copier:
             entry = job.entry
             if entry is not None and entry.body is None:
                 self._context.metrics.vanished.at(self._state.name).inc()
-                job.stored = True
+                job.stored = job.vanished = True
             elif entry is not None:
                 body = await self._bodies.body(job.partition, job.offset)
                 if body is None:
@@ -336,19 +341,26 @@ class Copier:
         partition.perform()
 
     def _finish_op(self, job: CopyJob, entry: Entry[Held]) -> Op:
-        reason = Finish.VANISHED if entry.body is None else self._target.reason
+        reason = Finish.VANISHED if job.vanished else self._target.reason
         return FinishOrigin(job.offset, job.generation, entry.rollback_epoch, reason)
 
     def _finished(self, job: CopyJob, result: OpResult, now_ms: int) -> None:
         partition, offset = job.partition, job.offset
+        if result.outcome is Outcome.HELD:  # it vanished, and its lease lives on (R7)
+            self._no_error(job)
+            job.pauses.wait(result.when_ms - now_ms)
+            return
         self._drop(job)
         if result.outcome not in (Outcome.DONE, Outcome.FINISHED):
             partition.reload()  # a rejoin changed the slot's rollback epoch: read it again
             return
-        self._context.metrics.copies.at(self._state.name, self._target.name, "stored").inc()
-        self._on_stored(partition, offset, job.generation, now_ms)
         self._bodies.free(partition, offset)
-        self._target.done(partition, job)
+        if job.vanished:
+            partition.ledger.send_back.vanished(offset)
+        else:
+            self._context.metrics.copies.at(self._state.name, self._target.name, "stored").inc()
+            self._on_stored(partition, offset, job.generation, now_ms)
+            self._target.done(partition, job)
         partition.copies.forget(offset)
 
     def _failed(self, jobs: Sequence[CopyJob], detail: str) -> None:

@@ -493,16 +493,43 @@ async def test_r9_without_its_rollback_epoch_a_copy_waits_for_the_record(scene: 
 
 
 async def test_r7_what_the_log_has_lost_is_finished_without_a_copy(scene: Scene) -> None:
-    scene.broker.fails(b"0", Failure.REFUSED)
+    scene.broker.fails(b"0", *[Failure.REFUSED] * 9)
     await scene.moves(0)
     await asyncio.sleep(0.01)
     entry = scene.partition.ledger.entry(0)
     assert entry is not None
+    await asyncio.sleep(LEASE_MS / 1000)
+    sent = len(scene.broker.sent)
     entry.body, entry.gone = None, True
-    await asyncio.sleep(AGAIN_S)
-    assert scene.broker.sent == [[b"0"], []]
+    await asyncio.sleep(60)
+    assert scene.broker.sent[sent:] == [[]]
     assert [op.reason for op in scene.finished] == [Finish.VANISHED]
     assert scene.world.count("ackd_vanished_total", subscription=NAME) == 1
+    assert scene.copies("stored") == 0
+    assert scene.partition.ledger.watermark == 1
+    assert not scene.partition.ledger.send_back.sent_before  # a rollback brings no copy back
+
+
+async def test_r7_what_the_log_has_lost_stays_until_its_lease_is_over(scene: Scene) -> None:
+    """Its holder can go on, and no message of its key comes before he is done."""
+    scene.broker.fails(b"0", Failure.REFUSED)
+    await scene.moves(0, key=9)
+    await asyncio.sleep(0.01)
+    origin = scene.world.data.records[scene.partition.key].origins[0].slot
+    lease = origin.fence, origin.rollback_epoch, origin.attempt
+    extend = Settle(Verb.EXTEND, 0, *lease, 90_000)
+    await scene.world.flusher.submit(scene.partition.handle, [extend])
+    entry = scene.partition.ledger.entry(0)
+    assert entry is not None
+    entry.body, entry.gone = None, True
+    await asyncio.sleep(AGAIN_S)
+    assert [op.reason for op in scene.finished] == [Finish.VANISHED]
+    assert (scene.partition.ledger.watermark, len(scene.back)) == (0, 1)
+    assert scene.conditions == {}
+    await asyncio.sleep(90)
+    assert [op.reason for op in scene.finished] == [Finish.VANISHED] * 2
+    assert (scene.partition.ledger.watermark, len(scene.back)) == (1, 0)
+    assert not scene.world.data.records[scene.partition.key].blocked
 
 
 async def test_r2_stopped_half_way_another_copier_stores_the_same_copy(scene: Scene) -> None:
