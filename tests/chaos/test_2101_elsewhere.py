@@ -15,8 +15,18 @@ import pytest
 
 from ackd_torture.child import BrokerPart
 from ackd_torture.parts import LocalQueue, Sidecar
-from tests.chaos.test_2101 import COUNT, GRACE, LEASE_MS, STUCK, only_2101_comes_back
-from tests.chaos.world import Http, KafkaAt, World, offsets, world
+from tests.chaos.test_2101 import (
+    COUNT,
+    GRACE,
+    LEASE_MS,
+    STUCK,
+    messages,
+    only_2101_comes_back,
+)
+from tests.chaos.world import Http, KafkaAt, World, world
+from tests.support.pulsar import PulsarOptions
+from tests.support.pulsar.part import PulsarAt
+from tests.support.rocketmq.part import RocketMQAt
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -59,8 +69,8 @@ def all_but_one_are_acked(deployment: World) -> Trio:
     assert owns_nothing(beside)
     client = Http(beside)
     found = client.receive_until(lambda got: len(got) >= COUNT, 90, lease_ms=300_000)
-    assert sorted(offsets(found)) == list(range(COUNT))
-    leases = dict(zip(offsets(found), (each["lease"] for each in found), strict=True))
+    assert sorted(messages(found)) == list(range(COUNT))
+    leases = dict(zip(messages(found), (each["lease"] for each in found), strict=True))
     stuck = str(leases.pop(STUCK))
     assert client.settle([stuck], "extend", lease_ms=LEASE_MS) == ["extended"]
     assert set(client.settle(list(leases.values()))) == {"acked"}
@@ -145,3 +155,62 @@ def test_the_broker_is_killed_and_restarted(at_kafka: KafkaAt, folder: Path) -> 
         at_kafka.kill()
         at_kafka.start()
         only_2101_comes_back(trio.client)
+
+
+# --- brokers with individual acks: everything dies in turn, so that they are filled once
+
+QUIET_S = {"pulsar": 3.0, "rocketmq": 6.0}
+"""On RocketMQ longer than it holds a message for a sidecar that was killed."""
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("pulsar", marks=pytest.mark.pulsar),
+        pytest.param("rocketmq", marks=pytest.mark.rocketmq),
+    ]
+)
+def individual(request: pytest.FixtureRequest) -> BrokerPart:
+    if request.param == "rocketmq":
+        return RocketMQAt(request.getfixturevalue("rocketmq"))
+    made = request.getfixturevalue("own_pulsar")(PulsarOptions(persist_at_once=False))
+    return PulsarAt(made)
+
+
+@pytest.mark.timeout(480)
+def test_everything_dies_in_turn(individual: BrokerPart, folder: Path) -> None:
+    """2101 is never settled: it comes back from each death, alone, to where nothing is owned."""
+    with world(individual, folder, store_settings=GRACE) as deployment:
+        trio = all_but_one_are_acked(deployment)
+        store = deployment.store
+        assert store is not None
+
+        trio.owner.kill()
+        left = [trio.beside, trio.third]
+        successor = settled_owner(deployment, left)
+        client = Http(trio.third if successor is trio.beside else trio.beside)
+        quiet_s = QUIET_S[individual.adapter]
+        only_2101_comes_again(client, quiet_s, attempt=2)
+
+        client.sidecar.kill()
+        client.sidecar.start()
+        only_2101_comes_again(client, quiet_s, attempt=3)
+
+        store.kill()
+        store.start()
+        only_2101_comes_again(client, quiet_s, attempt=4)
+
+        individual.kill()
+        individual.start()
+        lease = only_2101_comes_again(client, quiet_s, attempt=5)
+        assert client.settle([lease]) == ["acked"]
+
+
+def only_2101_comes_again(client: Http, quiet_s: float, attempt: int) -> str:
+    """Leaves it under a lease that ends soon after the last look for others; returns that."""
+    lease_ms = int(quiet_s * 1000) + LEASE_MS
+    found = client.receive_until(bool, 90, lease_ms=lease_ms)
+    found += client.quiet(quiet_s)
+    assert messages(found) == [STUCK]
+    assert found[0]["attempt"] == attempt
+    assert owns_nothing(client.sidecar)
+    return str(found[0]["lease"])

@@ -36,6 +36,8 @@ from tests.simulation.world import MS
 
 T = TypeVar("T")
 TIMEOUT_US = 1_000 * MS
+REJOINS = 0.5
+"""Of the revocations so many are taken back at once."""
 
 
 @dataclass(slots=True)
@@ -207,6 +209,7 @@ class SimConsumer:
         self._member = ""
         self._closed = False
         self._topics = spec.topics
+        self._rejoins = self._world.random("rejoins")
         self.fetcher = Fetcher(broker, self._put)
 
     def _put(self, event: ConsumerEvent) -> None:
@@ -231,8 +234,9 @@ class SimConsumer:
         self._post(Assigned(tuple(partitions)))
 
     def revoked(self, partitions: list[TopicPartition], done: Callable[[], None]) -> None:
-        """Taken in good order."""
-        self._post(Revoked(tuple(partitions), _Done(done)))
+        """Taken in good order. The next owner may come sooner than this client says."""
+        rejoins = self._rejoins.random() < REJOINS
+        self._post(Revoked(tuple(partitions), _Done(done), rejoins=rejoins))
 
     def expelled(self, partitions: list[TopicPartition]) -> None:
         """The session ended; the client joins anew when it runs again."""

@@ -31,6 +31,7 @@ from ackd.ports import TopicInfo
 from ackd.retries import repeating
 from ackd_adapters.kafka import errors
 from ackd_adapters.kafka.config import KafkaOptions, check_files, common
+from ackd_adapters.kafka.log_check import Tail
 from ackd_adapters.kafka.worker import settled
 
 LOG = logging.getLogger("ackd.kafka")
@@ -215,6 +216,20 @@ class AdminQuestions:
             for each, future in asked.items()
         }
 
+    def log_ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Future[Tail]]:
+        """Start asking where logs end, open transactions included, and for their leaders' epochs.
+        Raises `BrokerError`; a future fails with `KafkaException`.
+        """
+        asked = self.client.list_offsets(
+            {ClientPartition(*each): LATEST for each in partitions},
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=self._timeout_s,
+        )
+        return {
+            TopicPartition(each.topic, each.partition): _mapped(future, _tail)
+            for each, future in asked.items()
+        }
+
     def _ask_offset(
         self, partition: TopicPartition, spec: OffsetSpec, *, committed_only: bool
     ) -> Future[int]:
@@ -291,6 +306,11 @@ def _retriable(error: KafkaException) -> bool:
 
 def _offset(found: object) -> int:
     return int(found.offset)  # type: ignore[attr-defined]
+
+
+def _tail(found: object) -> Tail:
+    epoch = found.leader_epoch  # type: ignore[attr-defined]
+    return Tail(_offset(found), -1 if epoch is None else int(epoch))
 
 
 def _topic_info(found: object) -> TopicInfo:

@@ -12,6 +12,7 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
@@ -55,7 +56,7 @@ CUT = re.compile(r"broker end offset is (\d+)")
 """Where a truncated log differs from what was read; only the client's error text says it."""
 
 
-# tidy: long-class lines=370 attributes=21 -- implements a port of 17 methods over two clients
+# tidy: long-class lines=371 attributes=21 -- implements a port of 17 methods over two clients
 class KafkaConsumer:
     """Implements `ackd.ports.Consumer`. `read_ids`: identity of each topic that the fetcher reads,
     by name.
@@ -67,7 +68,8 @@ class KafkaConsumer:
         self._admin = admin
         self._lanes: dict[TopicPartition, PartitionFetch] = {}
         self._expected: dict[TopicPartition, Tail] = {}
-        self._log_check = LogCheck(spec.group, lambda: fetch_properties(options, spec))
+        fetching = partial(fetch_properties, options, spec)
+        self._log_check = LogCheck(spec.group, fetching, admin.log_ends)
         self._session = 0
         self._attempt = 0
         self._idle = IdlePositions(spec.topics)
@@ -82,7 +84,7 @@ class KafkaConsumer:
         self._mailbox = Mailbox(self._loop, options.fetch_records_max, options.fetch_bytes_max)
         self._fetcher = Fetcher(
             spec.group,
-            lambda: fetch_properties(options, spec),
+            fetching,
             self._mailbox,
             self._conditions,
             lambda *facts: call_loop(self._loop, self._ask_range, *facts),

@@ -1,15 +1,19 @@
-"""Asks the leader, with a client of its own, whether a log still has what was read of it.
+"""Asks the leader whether a log still has what was read of it.
 
-librdkafka asks for the end of a leader epoch (KIP-320) when it learns of a partition's leader
-epoch, and not at an assignment: a client that knows the topic already would not ask. So each round
-of questions has a new client, which checks all waiting partitions and ends.
+A leader only appends to its log as long as it leads. So where the leader's epoch is still that of
+the last message that was read, and the log is as long, nothing is gone: one question tells.
+
+Otherwise a client of its own asks. librdkafka asks for the end of a leader epoch (KIP-320) when it
+learns of a partition's leader epoch, and not at an assignment: a client that knows the topic
+already would not ask. So each round of questions has a new client, which checks all waiting
+partitions and ends.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
@@ -26,6 +30,8 @@ from ackd_adapters.kafka.errors import END_OF_PARTITION, OUT_OF_RANGE
 LOG = logging.getLogger("ackd.kafka")
 ROUND_S = 2.0
 POLL_S = 0.2
+ENDS_S = 0.5
+"""How long the first question may take; without an answer, the second one decides."""
 
 
 class Tail(NamedTuple):
@@ -37,13 +43,16 @@ class Tail(NamedTuple):
 
 # By partition: empty if the log still has it all, else the client's text.
 Answers = dict[TopicPartition, str]
+AskEnds = Callable[[Sequence[TopicPartition]], dict[TopicPartition, Future[Tail]]]
+"""Asks for the ends of logs and the epochs of their leaders."""
 
 
 class LogCheck:
     """One round at a time; it omits partitions that got no answer within two seconds."""
 
-    def __init__(self, group: str, properties: Callable[[], Properties]) -> None:
+    def __init__(self, group: str, properties: Callable[[], Properties], ask_ends: AskEnds) -> None:
         self._properties = properties
+        self._ask_ends = ask_ends
         self._closing = False
         self.busy = False
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"ackd-log-check-{group}")
@@ -65,6 +74,9 @@ class LogCheck:
     ) -> None:
         found: Answers = {}
         try:
+            found = self._unchanged(tails)
+            if found:
+                return  # the others are asked about once more
             client = Client(self._properties() | {"fetch.wait.max.ms": 10})
             try:
                 self._look(client, tails, found)
@@ -76,6 +88,18 @@ class LogCheck:
         finally:
             self.busy = False
             answered(found)
+
+    def _unchanged(self, tails: dict[TopicPartition, Tail]) -> Answers:
+        """Those that are led as they were when the tail was read, and are as long."""
+        asked = self._ask_ends(list(tails))
+        done, _ = wait(asked.values(), timeout=ENDS_S)
+        found: Answers = {}
+        for partition, future in asked.items():
+            if future in done and future.exception() is None:
+                tail, now = tails[partition], future.result()
+                if now.leader_epoch == tail.leader_epoch and now.end >= tail.end:
+                    found[partition] = ""
+        return found
 
     def _look(self, client: Client, tails: dict[TopicPartition, Tail], found: Answers) -> None:
         client.incremental_assign(

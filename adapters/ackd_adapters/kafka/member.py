@@ -216,7 +216,9 @@ class Member(Worker):
         if partitions and not self.closing:
             done = _HandOver(self.commands.put)
             ours = _ours(partitions)
-            self._post(Revoked((*ours, *self._companions.revoked(ours)), done))
+            gone = (*ours, *self._companions.revoked(ours))
+            # Both protocols that ackd uses assign in a second round what they revoke in the first.
+            self._post(Revoked(gone, done, rejoins=True))
             until = time.monotonic() + REVOKE_WAIT_S
             self._revoking = True
             while not (done.over or self._is_closing()) and time.monotonic() < until:

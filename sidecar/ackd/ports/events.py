@@ -47,11 +47,13 @@ class Revoked:
     """The group takes these partitions away in good order. The engine calls `done()` once it has
     handed over their progress.
 
-    The adapter waits at most 2 s for `done()` (rule R34).
+    The adapter waits at most 2 s for `done()` (rule R34). `rejoins`: the group assigns them to
+    nobody before all its members have joined once more.
     """
 
     partitions: tuple[TopicPartition, ...]
     _done: Done
+    rejoins: bool = False
 
     def done(self) -> None:
         """End the adapter's wait. May be called more than once."""

@@ -22,6 +22,7 @@ from ackd.config.subscription import SubscriptionSettings
 from ackd.config.traces import TraceSettings
 from ackd.config.units import MIB
 from ackd.core.ids import TopicPartition
+from ackd.engine.base.tasks import Vitals
 from ackd.engine.runtime import Runtime
 from ackd.peer.network import TcpPeers
 from ackd.peer.peer_limits import PeerLimits
@@ -147,14 +148,15 @@ class Ring:
                 )
             },
         )
-        metrics = Metrics()
+        metrics, vitals = Metrics(), Vitals()
         peers = peers or PeerSettings(on=True)
         runtime = Runtime(
             settings,
             store=open_store(settings.store, settings.state_dir),
             brokers={"b": self.broker()},
             metrics=metrics,
-            peers=TcpPeers(name, peers, metrics, limits=self.limits) if peers.on else None,
+            vitals=vitals,
+            peers=TcpPeers(name, peers, metrics, vitals, limits=self.limits) if peers.on else None,
         )
         self.stack.push_async_callback(runtime.stop)
         await runtime.start()

@@ -113,11 +113,13 @@ class Heartbeat:
 
     def _rest_ms(self) -> int:
         """Return the time until the next heartbeat: all subscriptions of a process beat together,
-        in one call.
+        in one call, but for what is to be taken back earlier.
         """
         now_ms = self._context.clock.monotonic_ms()
         period_ms = beat_ms(len(self._membership.alive))
-        return self._context.pace.rest_ms(self._state.name, now_ms, period_ms)
+        rest_ms = self._context.pace.rest_ms(self._state.name, now_ms, period_ms)
+        back_ms = self._membership.next_back_ms()
+        return rest_ms if back_ms is None else min(rest_ms, back_ms)
 
     def _leave_group_if_configured(self) -> None:
         """End the subscription's run when the store is away longer than the settings allow (R34).

@@ -38,8 +38,8 @@ HANDED_MAX = 10_000
 EXACT = 16
 """Leases of a smaller share are reported exactly."""
 BACK_MS = 250
-"""A group may take seconds to assign what it has revoked. Who had it takes it back with the next
-heartbeat after this time, if nobody else has it then.
+"""A group may take seconds to assign what it has revoked. Who had it takes it back after this time,
+if nobody else has it then.
 """
 REMEMBER_MS = 2_000
 """For this long after a handover a partition counts for both owners, so that the shares never add
@@ -96,7 +96,7 @@ class InFlightShare:
         return self._reported
 
 
-# tidy: long-class methods=26 attributes=13 -- most of them answer one question in one line
+# tidy: long-class methods=28 attributes=15 -- most of them answer one question in one line
 class Membership:
     """One subscription's view of its sidecars.
 
@@ -116,6 +116,9 @@ class Membership:
         self.grace_until_ms = 0
         # Records to take here, and from when on (monotonic).
         self._inherited: dict[str, int] = {}
+        # Given away, as the last heartbeat says and as the one before it said.
+        self._given_now: list[str] = []
+        self._given_before: set[str] = set()
         self._confirmed_ms = 0
         self._received_ms = 0
         self._counts = ReadyCounts(context.clock)
@@ -215,7 +218,17 @@ class Membership:
             leased=self.share.reported(bound, len(owned), leased),
             ready=self._counts.in_note(ready, others) if peer else 0,
         )
+        self._given_now = handed
         return self._counts.report(ready, others) if peer else NOTHING_READY
+
+    def successors(self) -> set[str]:
+        """Return the sidecars that must take what this heartbeat was the first to give away, as
+        this one leaves.
+        """
+        if not self.note.leaving:
+            return set()
+        fresh, self._given_before = set(self._given_now) - self._given_before, set(self._given_now)
+        return {self.winner(text) for text in fresh} - {self._context.identity}
 
     def orphans(self) -> list[str]:
         """Return the records without a living owner that this sidecar must take."""
@@ -225,6 +238,11 @@ class Membership:
         due = (text for text, from_ms in self._inherited.items() if from_ms <= now_ms)
         mine = [text for text in due if text not in taken]
         return list(dict.fromkeys([*mine, *self.view.orphans()]))
+
+    def next_back_ms(self) -> int | None:
+        """Return in how many ms this sidecar takes something back, if nobody else has it then."""
+        now_ms = self._context.clock.monotonic_ms()
+        return min((at - now_ms for at in self._inherited.values() if at > now_ms), default=None)
 
     def silent_ms(self) -> int:
         """Return for how long the store has not answered."""
@@ -237,12 +255,12 @@ class Membership:
         self._inherited.update(dict.fromkeys(texts, 0))
         self._state.signals.beat()
 
-    def handed_over(self, texts: list[str], *, back: bool = False) -> None:
-        """Name these given-away records in the note until a sidecar owns them (R5). `back`: this
-        one takes them back, unless another one has them soon.
+    def handed_over(self, texts: list[str], *, back_ms: int | None = None) -> None:
+        """Name these given-away records in the note until a sidecar owns them (R5). `back_ms`: this
+        one takes them back after so long, unless another one has them by then.
         """
-        if back:
-            from_ms = self._context.clock.monotonic_ms() + BACK_MS
+        if back_ms is not None:
+            from_ms = self._context.clock.monotonic_ms() + back_ms
             self._inherited.update(dict.fromkeys(texts, from_ms))
         self.note = replace(self.note, handed=[*self.note.handed, *texts][-HANDED_MAX:])
         self._state.signals.beat()

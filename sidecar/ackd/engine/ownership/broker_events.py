@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from ackd.core.ids import TopicPartition
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
-from ackd.engine.cluster.membership import Membership
+from ackd.engine.cluster.membership import BACK_MS, Membership
 from ackd.engine.ownership.broker_acks import BrokerAckFlow
 from ackd.engine.ownership.hand_over import PartitionHandOver
 from ackd.engine.ownership.leader_epochs import LeaderEpochs
@@ -189,12 +189,14 @@ class BrokerEvents:
 
     async def revoked(self, event: Revoked, *, back: bool = False) -> None:
         """Write the progress and let go, within a time bound (R34). `back`: the next owner may be
-        slow to come, so this sidecar may be the next one, too.
+        slow to come, so this sidecar may be the next one, too; at once, if the group assigns
+        nothing before all have joined again.
         """
+        back_ms = (0 if event.rejoins else BACK_MS) if back else None
         owned = self._partitions.owned
         gone = [owned[tp] for tp in event.partitions if tp in owned]
         try:
-            await self._handing.give_up(event.partitions, gone, self._hand_over, back=back)
+            await self._handing.give_up(event.partitions, gone, self._hand_over, back_ms=back_ms)
         finally:
             event.done()
 

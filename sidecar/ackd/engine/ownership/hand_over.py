@@ -42,10 +42,11 @@ class PartitionHandOver:
         owned: Sequence[Partition],
         write: Callable[[Sequence[Partition]], Awaitable[None]],
         *,
-        back: bool = False,
+        back_ms: int | None = None,
     ) -> None:
-        """Let `owned` go, and what of `assigned` is assigned after `write` has ended. `back`: this
-        sidecar takes them again, by a new term and without committing, until another one has them.
+        """Let `owned` go, and what of `assigned` is assigned after `write` has ended. `back_ms`:
+        this sidecar takes them again after so long, by a new term and without committing, until
+        another one has them.
         """
         try:
             async with asyncio.timeout(HANDOVER_MS / 1000):
@@ -61,4 +62,4 @@ class PartitionHandOver:
                 self._partitions.unassign(tp)
             for partition in owned:
                 self._ownership.drop(partition)
-            self._membership.handed_over([each.key.text() for each in owned], back=back)
+            self._membership.handed_over([each.key.text() for each in owned], back_ms=back_ms)

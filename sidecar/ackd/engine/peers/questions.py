@@ -80,6 +80,13 @@ class PeerQuestions:
         finally:
             self._open.pop(number, None)
 
+    def tell(self, name: str, kind: str) -> None:
+        """Ask without waiting for the answer, if there is a link."""
+        link = self._links.to(name)
+        if link is not None:
+            number = self._links.number()
+            link.send(write_frame(PeerQuestion(self._subscription, number, kind, b"")))
+
     async def ask_all(
         self, names: Iterable[str], kind: str, body: bytes, timeout_ms: int
     ) -> tuple[dict[str, bytes], dict[str, str]]:

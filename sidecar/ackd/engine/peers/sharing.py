@@ -25,6 +25,8 @@ from ackd.engine.settlement.notes import ProgressNotes
 
 LEASED = "leased"
 """The kind of question that asks for the message of a lease. Its body is the lease."""
+LOOK = "look"
+"""The kind of question that has nothing to answer: the one who asks has given something away."""
 ASK_MS = 1_000
 
 
@@ -60,6 +62,8 @@ class PeerSharing:
         self._asking = PeerReceives(state, context.clock, links, self)
         self._owning = PeerOffers(state, context, dispatcher, notes, links.room)
         self.questions = PeerQuestions(state.name, links)
+        self.questions.on(LOOK, self._look)
+        self._beat = state.signals.beat
         links.register(state.name, Sides(self._asking, self._owning, self.questions))
 
     def inherit(self, before: PeerSharing) -> None:
@@ -72,6 +76,8 @@ class PeerSharing:
         seen = self._seen
         seen.look(self._membership.alive, self._membership.ready_elsewhere())
         self._lost_by_others(seen.lost)
+        for name in self._membership.successors():
+            self.questions.tell(name, LOOK)
         if self._asking.waits():
             self._membership.want_ready()
         self.questions.seen(seen.addresses)
@@ -79,6 +85,13 @@ class PeerSharing:
         self._links.close_idle()
         me, lost = self._links.instance, self._asking.lost_lately()
         self._membership.lost_answers([LostAnswers(owner, me, numbers) for owner, numbers in lost])
+
+    async def _look(self, _: bytes) -> bytes:
+        """Another sidecar leaves, and this one must take what it has given away: do not wait for
+        the next heartbeat.
+        """
+        self._beat()
+        return b""
 
     def _lost_by_others(self, lost: Iterable[LostAnswers]) -> None:
         """Give back what another sidecar has lost, though there may be no link to it (R21)."""

@@ -144,6 +144,15 @@ async def test_a_change_is_written_at_once(scene: Scene) -> None:
     assert read_note(scene.entry.note).handed == ["a"]
 
 
+async def test_r5_what_is_due_between_two_heartbeats_is_taken_back_then(scene: Scene) -> None:
+    await scene.beats()
+    scene.world.membership.handed_over(["a"], back_ms=50)
+    await asyncio.sleep(0.049)
+    assert scene.owner.orphans == []
+    await asyncio.sleep(0.002)
+    assert scene.owner.orphans == [["a"]]
+
+
 async def test_r5_the_partitions_of_a_silent_sidecar_are_taken(scene: Scene) -> None:
     await scene.beats(SILENT_MS // HEARTBEAT_MS + 1)
     scene.other("a", silent_ms=SILENT_MS)

@@ -88,11 +88,12 @@ async def test_r5_what_was_given_away_stays_in_the_note_until_somebody_owns_it(
 async def test_r5_what_the_group_revoked_is_taken_back_until_somebody_has_it(
     world: World, member: Membership
 ) -> None:
-    member.handed_over(["a", "b", "c"], back=True)
+    member.handed_over(["a", "b", "c"], back_ms=BACK_MS)
     member.handed_over(["d"])
     world.clock.pass_ms(BACK_MS - 1)
-    assert member.orphans() == []
+    assert (member.orphans(), member.next_back_ms()) == ([], 1)
     world.clock.pass_ms(1)
+    assert member.next_back_ms() is None
     hears(world, other("a"))
     assert member.orphans() == ["b", "c"]
     member.describe(("b",), 0, 0)  # it is taken
@@ -100,6 +101,20 @@ async def test_r5_what_the_group_revoked_is_taken_back_until_somebody_has_it(
     assert member.orphans() == ["c"]
     member.leave(left=False)
     assert member.orphans() == []
+
+
+async def test_r5_who_leaves_tells_each_successor_once(world: World, member: Membership) -> None:
+    hears(world, other())
+    member.handed_over(["a"])
+    member.describe((), 0, 0)
+    assert member.successors() == set()  # it stays, and the group chooses the next owner
+    member.leave(left=False)
+    member.describe((), 0, 0)
+    assert (member.successors(), member.successors()) == ({"pod-2"}, set())
+    member.handed_over(["b"])
+    assert member.successors() == set()  # no heartbeat has said so
+    member.describe((), 0, 0)
+    assert member.successors() == {"pod-2"}
 
 
 async def test_i8_the_note_is_bounded(member: Membership) -> None:

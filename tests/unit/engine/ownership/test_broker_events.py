@@ -216,6 +216,13 @@ async def test_r5_what_the_group_revoked_is_taken_back(flow: Flow, *, by_group: 
     assert flow.world.membership.orphans() == ([partition.key.text()] if by_group else [])
 
 
+async def test_r5_it_is_taken_back_at_once_where_all_must_join_again_first(flow: Flow) -> None:
+    partition = await flow.world.owns(0)
+    await flow.gives(Revoked((TP,), asyncio.Event(), rejoins=True))
+    flow.world.partitions.remove(partition)
+    assert flow.world.membership.orphans() == [partition.key.text()]
+
+
 async def test_what_is_revoked_is_handed_over_first(flow: Flow) -> None:
     """R34: only what is owned; then the broker may give it to another member."""
     partition = await flow.world.owns(0)

@@ -18,6 +18,7 @@ from ackd.engine.peers.frames import (
     PeerExpired,
     PeerLost,
     PeerMessage,
+    PeerQuestion,
     PeerWatch,
     write_frame,
 )
@@ -121,6 +122,25 @@ async def test_a_receive_that_finds_nothing_here_gets_messages_of_another(bench:
     assert [each.id for each in received.messages] == ["orders/1/7"]
     assert (bench.heard(), bench.brought) == ([], ["v1.x"])
     assert len(bench.dispatcher._line) == 0
+
+
+async def test_r5_who_leaves_tells_its_successors_over_their_links(bench: Bench) -> None:
+    """They need not wait for their next heartbeat."""
+    membership = bench.world.membership
+    membership.leave(left=False)
+    membership.handed_over(["a"])
+    membership.describe((), 0, 0)
+    bench.seen()
+    (look,) = [each for each in bench.heard() if isinstance(each, PeerQuestion)]
+    beat = bench.world.listens("beat")
+    bench.says(look)
+
+    async def beaten() -> bool:
+        return beat == ["beat"]
+
+    await wait_until_async(beaten, "a heartbeat to be asked for")
+    bench.seen()
+    assert not any(isinstance(each, PeerQuestion) for each in bench.heard())
 
 
 async def test_what_becomes_ready_here_comes_first(bench: Bench) -> None:
