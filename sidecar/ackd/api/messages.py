@@ -511,6 +511,9 @@ class Engine(Protocol):
     def hold_back(self, name: str, source: str, why: str | None) -> None:
         """Note for `explain` why `source` delivers nothing now; None when it delivers."""
 
+    def warn(self, name: str, source: str, what: str | None) -> None:
+        """Let readiness warn of something at `source`; None: it is over."""
+
     def group(self, name: str) -> GroupView:
         """Return what shows the whole group. Raises UnknownSubscriptionError."""
 

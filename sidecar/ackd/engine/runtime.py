@@ -67,7 +67,7 @@ from ackd.errors import (
     StoreSetupError,
     UnknownSubscriptionError,
 )
-from ackd.ports import Broker, Clock, PeerNetwork, Store
+from ackd.ports import Broker, Clock, Condition, PeerNetwork, Store
 from ackd.retries import repeating
 from ackd.store.build import open_store
 from ackd.store.flusher import Flusher
@@ -84,7 +84,7 @@ AGAIN = Backoff.constant(500)
 """Store, broker and subscriptions are tried again soon: their other side may just have started."""
 
 
-# tidy: long-class lines=430 methods=28 attributes=25 -- one method for each question of the API
+# tidy: long-class lines=440 methods=29 attributes=25 -- one method for each question of the API
 class Runtime:
     """Implements `ackd.api.messages.Engine`. Build, `start`, use, `drain`, `stop`."""
 
@@ -411,6 +411,14 @@ class Runtime:
     def hold_back(self, name: str, source: str, why: str | None) -> None:
         """Note why `source` delivers nothing now; None when it delivers."""
         self._of(name).context.lease_events.hold_back(name, source, why)
+
+    def warn(self, name: str, source: str, what: str | None) -> None:
+        """Let readiness warn of something at `source`; None: it is over."""
+        state = self._of(name).state
+        if what is None:
+            state.clear(source)
+        else:
+            state.report(Condition(source, f"{source}: {what}", warning=True))
 
     # --- stopping
 

@@ -16,9 +16,11 @@ from ackd.api.messages import Delivery, Engine
 from ackd.config.push import PushSettings
 from ackd.push.answer import PushVerdict
 from ackd.push.push_delivery import PushDelivery
+from ackd.telemetry.metrics import Metrics
 
 LOG = logging.getLogger("ackd.push")
 
+SOURCE = "push"
 WARN_AFTER_S = 60.0
 
 
@@ -26,9 +28,16 @@ class Pressure:
     """The pauses that one application asks for."""
 
     def __init__(
-        self, name: str, settings: PushSettings, engine: Engine, delivery: PushDelivery
+        self,
+        name: str,
+        settings: PushSettings,
+        engine: Engine,
+        delivery: PushDelivery,
+        metrics: Metrics,
     ) -> None:
         self._name = name
+        self._throttled = metrics.push_throttled.at(name)
+        self._throttled.set(0)
         self._hold_s = settings.pressure_hold_ms / 1000 if settings.auto_extend else 0.0
         self._engine = engine
         self._delivery = delivery
@@ -47,6 +56,8 @@ class Pressure:
         """Note that the application answered without asking for a pause."""
         if self._warned:
             LOG.info("%s: the application asks for no more pauses, push goes on", self._name)
+            self._throttled.set(0)
+            self._engine.warn(self._name, SOURCE, None)
         self._since_s, self._warned = None, False
 
     def asked(self, verdict: PushVerdict) -> str:
@@ -62,6 +73,13 @@ class Pressure:
                 self._name,
                 seconds,
                 verdict.reason,
+            )
+            self._throttled.set(1)
+            self._engine.warn(
+                self._name,
+                SOURCE,
+                f"the application answers every call by asking for a pause ({verdict.reason}), for "
+                "more than a minute; messages wait, and use up their attempts in the end",
             )
         since = f", for {seconds:.0f} s now" if seconds >= 1 else ""
         return f"the application asked for a pause ({verdict.reason}){since}"

@@ -14,7 +14,7 @@ from ackd.errors import AckdError, DrainingError
 from ackd.push.answer import PushVerdict
 from ackd.push.call import Failed, PushClient, PushFailure
 from ackd.push.call_limit import CallLimit
-from ackd.push.pressure import Pressure
+from ackd.push.pressure import SOURCE, Pressure
 from ackd.push.push_delivery import PushDelivery
 from ackd.telemetry.metrics import Metrics
 
@@ -25,7 +25,6 @@ PAUSE_S = 0.5
 """Constant: after a refusal of the engine in this process, which costs nobody anything."""
 BATCH_BYTES = 4 << 20
 HOLDER_CHARS_MAX = 100
-SOURCE = "push"
 
 
 # tidy: long-class attributes=14 -- the state of one receiver
@@ -48,7 +47,7 @@ class Pusher:
         self._metrics = metrics
         self._client = PushClient(self._push.url)
         self._delivery = PushDelivery(name, settings, engine, metrics, self._client, secrets)
-        self._pressure = Pressure(name, settings.push, engine, self._delivery)
+        self._pressure = Pressure(name, settings.push, engine, self._delivery, metrics)
         self._calls = CallLimit(self._push.concurrency, self._push.trial_ms / 1000)
         self._now = asyncio.get_running_loop().time
         self._running = 0

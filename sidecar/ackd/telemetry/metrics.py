@@ -105,6 +105,11 @@ class Metrics:
             "1 while the application can't be reached and nothing is sent. Alert on it.",
             (of,),
         )
+        self.push_throttled = self._made.gauge(
+            "ackd_push_throttled",
+            "1 while the application has answered each call for a minute by asking for a pause.",
+            (of,),
+        )
 
     def _define_dedup(self) -> None:
         """Repeats that deduplication settled without delivery."""

@@ -82,6 +82,7 @@ CASES: dict[str, Case] = {
     "AckdPushBreakerOpen": Case(
         {f"ackd_push_breaker_open{SUB}": "0x50 1x60"}, {**OF_SIDECAR, "subscription": "s"}
     ),
+    "AckdPushThrottled": Case({f"ackd_push_throttled{SUB}": "0x50 1x60"}, OF_SUB),
     "AckdPausedForLong": Case({f"ackd_paused{SUB}": "0x5 1x120"}, OF_SUB, "90m"),
     "AckdCircuitBreakerOpen": Case(
         {f"ackd_circuit_breaker_open{SUB}": "0x50 1x60"}, {**OF_SIDECAR, "subscription": "s"}
@@ -198,6 +199,7 @@ HEALTHY = {
     f"ackd_broker_up{with_labels(SIDECAR, broker='b')}": "1x200",
     f"ackd_partitions_owned{SUB}": "3x200",
     f"ackd_push_breaker_open{SUB}": "0x200",
+    f"ackd_push_throttled{SUB}": "0x60 1x4 0x140",
     f"ackd_circuit_breaker_open{SUB}": "0x200",
     f"ackd_dead_letter_depth{SUB}": "1000x60 5000x3 1000x140",
     f"ackd_outbox_due{with_labels(SIDECAR, broker='b')}": "0x60 40x3 0x140",

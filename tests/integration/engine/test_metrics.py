@@ -38,6 +38,7 @@ NOTHING = {
     *("ackd_messages_expired_by_retention_total", "ackd_store_data_lost_total"),
     *("ackd_http_refused_connections_total", "ackd_log_lines_dropped_total"),
     *("ackd_retry_topic_moves_total", "ackd_copies_total", "ackd_claims_total"),
+    "ackd_push_throttled",
     *("ackd_streams", "ackd_push_calls_total", "ackd_push_seconds", "ackd_push_running"),
     *("ackd_push_breaker_open", "ackd_paused", "ackd_rate_waits_total", "ackd_dead_letters_total"),
     *("ackd_dead_letter_depth", "ackd_oldest_dead_letter_age_seconds"),

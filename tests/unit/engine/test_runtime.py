@@ -291,6 +291,14 @@ async def test_who_takes_no_messages_says_why(sidecar: Sidecar) -> None:
     assert "push: 503" not in (await sidecar.runtime.explain(NAME)).limits
 
 
+async def test_a_warning_of_a_source_shows_in_readiness_until_it_is_over(sidecar: Sidecar) -> None:
+    for what, shown in (("nothing but pauses", True), (None, False)):
+        sidecar.runtime.warn(NAME, "push", what)
+        [reason] = [each for each in sidecar.runtime.readiness() if NAME in each.name]
+        assert reason.ok
+        assert ("push: nothing but pauses" in reason.detail) == shown
+
+
 async def test_a_drain_ends_when_the_last_lease_does(sidecar: Sidecar) -> None:
     runtime = await has(sidecar, b"1")
     received = await runtime.receive(NAME, NOW)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,13 +15,15 @@ from ackd.push import pressure
 from ackd.push.answer import judge
 from ackd.push.pressure import Pressure
 from ackd.push.push_delivery import PushDelivery
+from ackd.telemetry.metrics import Metrics
 
 BUSY = judge(503, {"Retry-After": "1"}, 0)
 
 
-def made() -> Pressure:
-    """One that is only told of answers; it asks neither engine nor delivery."""
-    return Pressure("orders", PushSettings(), cast("Engine", None), cast("PushDelivery", None))
+def made(engine: Mock | None = None, metrics: Metrics | None = None) -> Pressure:
+    """One that is only told of answers; it asks nothing of the delivery."""
+    engine, metrics = engine or Mock(spec=Engine), metrics or Metrics()
+    return Pressure("orders", PushSettings(), engine, cast("PushDelivery", None), metrics)
 
 
 def warnings(log: pytest.LogCaptureFixture) -> list[str]:
@@ -41,6 +44,32 @@ async def test_a_minute_of_pauses_is_warned_of_once_and_told_for_how_long(
     [warning] = warnings(caplog)
     assert "every call for 60 s" in warning
     assert "uses up its attempts" in warning
+
+
+async def test_before_anything_is_lost_readiness_and_a_gauge_tell_until_it_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine, metrics = Mock(spec=Engine), Metrics()
+    found = made(engine, metrics)
+
+    def gauge() -> float | None:
+        return metrics.registry.get_sample_value("ackd_push_throttled", {"subscription": "orders"})
+
+    found.asked(BUSY)
+    loop_time = asyncio.get_running_loop().time
+    monkeypatch.setattr(found, "_now", lambda: loop_time() + pressure.WARN_AFTER_S - 1)
+    found.asked(BUSY)
+    assert (gauge(), engine.warn.call_args_list) == (0, [])
+    monkeypatch.setattr(found, "_now", lambda: loop_time() + pressure.WARN_AFTER_S)
+    found.asked(BUSY)
+    found.asked(BUSY)
+    [(name, source, what)] = [each.args for each in engine.warn.call_args_list]
+    assert (name, source, gauge()) == ("orders", "push", 1)
+    assert "asking for a pause (HTTP 503)" in what
+    found.over()
+    found.over()
+    assert (engine.warn.call_args.args, gauge()) == (("orders", "push", None), 0)
+    assert engine.warn.call_count == 2
 
 
 async def test_an_answer_without_a_pause_begins_anew(
