@@ -9,6 +9,7 @@ BIN := .venv/bin
 BROKER ?= local
 BASE ?=
 SEEDS ?= 1000
+MINUTES ?= 5
 SCOPES ?= small.cfg witness.cfg lease.cfg mended.cfg
 ARGS ?=
 WITHOUT ?=
@@ -170,6 +171,10 @@ judge: .venv/.dev ## Porcupine's verdict on histories of `ackd torture --export`
 simulate: .venv/.dev ## the seeded simulator; SEEDS=n FROM=s
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(or $(FROM),0) $(ARGS)
 
+.PHONY: fuzz
+fuzz: .venv/.dev ## fuzz what reads foreign bytes; TARGET=store_codec MINUTES=60, ARGS=--keep for the corpus in the tree
+	@$(BIN)/python -m tests.fuzz $(TARGET) --seconds $$(($(MINUTES) * 60)) $(ARGS)
+
 .PHONY: prove
 prove: .venv/.dev ## check the model of the protocol in proofs/ with TLC; SCOPES="small.cfg"
 	@tests/support/apt.sh
@@ -184,7 +189,7 @@ lock: .venv/.dev ## refresh requirements/*.lock from pyproject.toml; ARGS=--upgr
 	  -o requirements/image.lock pyproject.toml
 	@$(BIN)/uv pip compile -q $(LOCK_BASE) --extra reports -c requirements/dev.lock \
 	  -o requirements/reports.lock pyproject.toml
-	@for group in proof s3 sbom spark35 celery boto3query rocketmqclient; do \
+	@for group in fuzz proof s3 sbom spark35 celery boto3query rocketmqclient; do \
 	  $(BIN)/uv pip compile -q $(LOCK_BASE) --group $$group -o requirements/$$group.lock; done
 
 LOCK_BASE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header

@@ -15,7 +15,7 @@ from tests.support.maven import made_once
 from tests.support.paths import CACHE, REPO
 
 PROOF, S3, SPARK35, CELERY, BOTO3_QUERY = "proof", "s3", "spark35", "celery", "boto3query"
-ROCKETMQ_CLIENT = "rocketmqclient"
+ROCKETMQ_CLIENT, FUZZ = "rocketmqclient", "fuzz"
 
 
 def packages(name: str) -> Path:

@@ -10,6 +10,7 @@ import pytest
 
 from ackd import __version__
 from ackd.cli.main import COMMANDS, ENTRY_POINTS
+from tests.fuzz import TARGETS
 from tests.support.paths import REPO
 from tests.tidy import checks
 from tests.tidy.architecture import section, unknown_files, unknown_steps
@@ -107,6 +108,7 @@ def projects() -> tuple[dict[str, Any], dict[str, Any]]:
 
 def test_no_dead_module(sources: list[Source]) -> None:
     named = re.findall(r"\btests(?:\.\w+)+", (REPO / "Makefile").read_text())
+    named += [f"tests.fuzz.{target}" for target in TARGETS]
     points = [*declared_entry_points().values(), *named]
     complaints = list(checks.dead_modules(sources, points))
     assert not complaints, "\n".join(complaints)

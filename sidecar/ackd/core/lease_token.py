@@ -25,7 +25,8 @@ _TOTAL = _BODY.size + MAC_BYTES
 # 57 bytes: a multiple of three, so base64 needs no padding and a token has one form only.
 TOKEN_CHARS = len(PREFIX) + _TOTAL * 4 // 3
 _TO_URL = bytes.maketrans(b"+/", b"-_")
-_FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")
+_FROM_URL = bytes.maketrans(b"-_+/=", b"+/!!!")
+"""What no token has, padding among it, becomes what no base64 has."""
 
 
 ISSUED_MAX = 4096

@@ -11,6 +11,8 @@ from ackd.store.connect import refusal
 from ackd.store.exchange import Answer, ServerError
 from ackd.store.nodes import ElsewhereError
 
+_FAILED = bytes((codec.FAILED,))
+
 
 def replies(answer: Answer | StoreError, calls: int) -> Iterator[RecordReply | StoreError]:
     """Split the apply script's answer: one reply for each call, or the same error for all.
@@ -25,11 +27,14 @@ def replies(answer: Answer | StoreError, calls: int) -> Iterator[RecordReply | S
 
 
 def _reply(data: bytes) -> RecordReply | StoreError:
-    if data[0] == codec.FAILED:
+    if data[:1] == _FAILED:
         text = data[1:].decode(errors="replace")
         error = checked(ServerError(text), "")
         return error if isinstance(error, StoreError) else StoreUnknownError(text)
-    return codec.decode_reply(data)
+    try:
+        return codec.decode_reply(data)
+    except StoreDataError as error:  # it was decided all the same
+        return StoreUnknownError(error.detail)
 
 
 def checked(answer: Answer, short: str) -> Answer | StoreError:

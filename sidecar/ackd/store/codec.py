@@ -85,9 +85,16 @@ def encode_texts(number: int, texts: CallTexts) -> bytes:
     return b"".join(parts)
 
 
+_UNREADABLE = (struct.error, ValueError, IndexError)
+"""What unpacking raises for bytes that ackd has not written: anybody may write into a store."""
+
+
 def decode_texts(data: bytes) -> MessageTexts:
-    """The texts of one message, as `texts.lua` writes them."""
-    first, last, note = _SIZES.unpack_from(data)
+    """The texts of one message, as `texts.lua` writes them. Raises StoreDataError."""
+    try:
+        first, last, note = _SIZES.unpack_from(data)
+    except struct.error as error:
+        raise StoreDataError(f"the texts of a message can't be read: {error}") from error
     one = _SIZES.size
     two, three = one + first, one + first + last
     end = three + note
@@ -95,7 +102,14 @@ def decode_texts(data: bytes) -> MessageTexts:
 
 
 def decode_reply(data: bytes) -> RecordReply:
-    """Unpack the apply script's answer to one call."""
+    """Unpack the apply script's answer to one call. Raises StoreDataError."""
+    try:
+        return _decoded_reply(data)
+    except _UNREADABLE as error:
+        raise StoreDataError(f"the answer to a call can't be read: {error}") from error
+
+
+def _decoded_reply(data: bytes) -> RecordReply:
     (
         verdict,
         now_ms,
@@ -152,12 +166,20 @@ def encode_open(request: Open, run: bytes) -> bytes:
 
 def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]]:
     """Unpack everything but the slots, and these as an iterator over chunks: 100,000 slots take a
-    tenth of a second.
+    tenth of a second. Raises StoreDataError, the iterator too.
     """
+    try:
+        snapshot, raw_slots = _decoded_head(answer)
+    except _UNREADABLE as error:
+        raise StoreDataError(f"a record can't be read: {error}") from error
+    return snapshot, _slots(raw_slots, snapshot)
+
+
+def _decoded_head(answer: list[bytes]) -> tuple[Snapshot, dict[int, bytes]]:
     verdict, created, moved, *numbers, lost_origins = _OPENED.unpack(answer[0])
     now_ms, version, incarnation, term, *others = numbers
     if verdict:
-        return Snapshot(CallStatus(verdict), term=term, previous_owner=answer[1].decode()), iter(())
+        return Snapshot(CallStatus(verdict), term=term, previous_owner=answer[1].decode()), {}
     snapshot = Snapshot(
         CallStatus.OK,
         created,
@@ -191,7 +213,7 @@ def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]
             lost[index >> _SLOTS_PER_BITS] = None
     snapshot.chunks = dict(sorted(snapshot.chunks.items()))
     snapshot.lost_chunks = sorted(lost)
-    return snapshot, _slots(raw_slots, snapshot)
+    return snapshot, raw_slots
 
 
 def _journal(data: bytes) -> list[JournalEntry]:
@@ -209,6 +231,13 @@ def _keys(data: bytes) -> list[int]:
 
 def _slots(chunks: dict[int, bytes], snapshot: Snapshot) -> Iterator[list[SlotView]]:
     """Yield the slots of unfinished offsets from the watermark on, chunk by chunk, in order."""
+    try:
+        yield from _decoded_slots(chunks, snapshot)
+    except _UNREADABLE as error:
+        raise StoreDataError(f"a record can't be read: {error}") from error
+
+
+def _decoded_slots(chunks: dict[int, bytes], snapshot: Snapshot) -> Iterator[list[SlotView]]:
     finished = ChunkedBitmap()
     for index, bits in snapshot.chunks.items():
         finished.load(index, bits)
@@ -237,7 +266,11 @@ def _slots(chunks: dict[int, bytes], snapshot: Snapshot) -> Iterator[list[SlotVi
 
 
 def decode_cold(head: bytes) -> tuple[int, int, int]:
-    """Read layout, reset epoch and watermark out of field `c` of a record's head (prelude.lua)."""
+    """Read layout, reset epoch and watermark out of field `c` of a record's head (prelude.lua).
+    Raises StoreDataError.
+    """
+    if len(head) < _WATERMARK.stop:
+        raise StoreDataError("the head of a record is cut short")
     return head[0], int.from_bytes(head[_EPOCH], "big"), int.from_bytes(head[_WATERMARK], "big")
 
 
@@ -248,10 +281,13 @@ def encode_member(run: str, owned: Sequence[str], note: str) -> bytes:
 
 
 def decode_member(name: bytes, entry: bytes) -> tuple[int, Member]:
-    """Unpack a member's entry; its version comes first."""
-    boot, version = _MEMBER.unpack_from(entry)
-    run, note, *owned = _texts(entry, _MEMBER.size)
-    return version, Member(name.decode(), boot, 0, run, tuple(owned), note)
+    """Unpack a member's entry; its version comes first. Raises StoreDataError."""
+    try:
+        boot, version = _MEMBER.unpack_from(entry)
+        run, note, *owned = _texts(entry, _MEMBER.size)
+        return version, Member(name.decode(), boot, 0, run, tuple(owned), note)
+    except _UNREADABLE as error:
+        raise StoreDataError(f"a member's entry can't be read: {error}") from error
 
 
 def _texts(entry: bytes, position: int) -> list[str]:

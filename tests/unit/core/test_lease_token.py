@@ -50,6 +50,14 @@ def test_an_unknown_key_is_another_matter_than_a_broken_token() -> None:
         LeaseKeys({1: NEW}, current=1).open(old)
 
 
+@pytest.mark.parametrize("padding", ["=", "=="])
+def test_a_token_whose_end_became_padding_is_refused(padding: str) -> None:
+    """It has the right length, and is base64 of fewer bytes. It was an error of ackd's own."""
+    text = LeaseKeys({1: NEW}, current=1).signer("o", TOPIC_ID, 0).token(1, 2, 3, 4)
+    with pytest.raises(BadTokenError):
+        LeaseKeys({1: NEW}, current=1).open(text[: -len(padding)] + padding)
+
+
 @pytest.mark.parametrize(
     "text", ["", "v1.", "v2.AAAA", "v1.é", "v1." + "A" * 400, "v1.AAA$", "xyz"]
 )

@@ -199,6 +199,19 @@ async def test_what_is_no_event_is_refused_with_the_place(
     assert await server.sidecar.published("orders") == []
 
 
+async def test_a_name_that_is_not_utf_8_is_refused(server: Running) -> None:
+    """It was 500."""
+    body = json.dumps(GOOD).encode().replace(b'"id"', b'"i\xff"')
+    async with server.data.post(TOPIC, data=body, headers={"Content-Type": CE_JSON}) as answer:
+        assert answer.status == 422
+        assert [each["pointer"] for each in (await answer.json())["errors"]] == [""]
+    headers = {"Content-Type": CE_BATCH}
+    batch = b"[%b]" % body
+    async with server.data.post(f"{TOPIC}:batch", data=batch, headers=headers) as answer:
+        assert answer.status in {400, 422}
+    assert await server.sidecar.published("orders") == []
+
+
 async def test_binary_mode_without_what_it_needs_is_refused(server: Running) -> None:
     headers = {"ce-specversion": "1.0", "ce-id": "1", "ce-type": "t"}
     async with server.data.post(TOPIC, data=b"1", headers=headers) as answer:

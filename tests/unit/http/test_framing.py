@@ -70,7 +70,7 @@ FIRST_LINES = (
     *("GET / http/1.1", "GET / HTTP/1.2", "GET / HTTP/0.9", "GET / HTTP/1", "GET / HTTP/01.1"),
     *("GET / HTTP/1.1\x0b", "GET /\x00 HTTP/1.1", "GET /\x7f HTTP/1.1", "GET /\xe9 HTTP/1.1"),
     *("G(T / HTTP/1.1", "GET\x00 / HTTP/1.1", "\xe9 / HTTP/1.1", "GET / HTTP/\xb9.1", "GET"),
-    *(" GET / HTTP/1.1", "GET / x HTTP/1.1", "GET  HTTP/1.1"),
+    *("M" * 41 + " / HTTP/1.1", " GET / HTTP/1.1", "GET / x HTTP/1.1", "GET  HTTP/1.1"),
 )
 
 

@@ -151,7 +151,7 @@ def _read(data: bytes | None) -> _Shared:
     """Decode the value; what can't be read is written anew."""
     try:
         return _Shared() if data is None else msgspec.json.decode(data, type=_Shared)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return _Shared()
 
 

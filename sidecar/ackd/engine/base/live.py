@@ -41,5 +41,5 @@ def read_live(data: bytes) -> Live | None:
         return Live()
     try:
         return msgspec.json.decode(data, type=Live)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None

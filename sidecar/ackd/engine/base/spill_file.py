@@ -212,7 +212,7 @@ class FileSpill:
             raise OSError("no such body")
         try:
             body = self._decode(segment.read(stub))
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise OSError(f"{segment.path}: {error}") from error
         return Record(body.offset, body.key, body.value, body.headers, body.timestamp_ms)
 

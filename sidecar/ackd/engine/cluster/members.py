@@ -100,7 +100,7 @@ def read_note(text: str) -> MemberNote:
 def _decode_note(text: str) -> MemberNote:
     try:
         return msgspec.json.decode(text.encode(), type=MemberNote)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return MemberNote()
 
 

@@ -185,7 +185,7 @@ class GroupViews:
         for name, reply in replies.items():
             try:
                 answers[name] = msgspec.msgpack.decode(reply, type=answer)
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 missing[name] = f"its answer can't be read: {error}"
         return answers, missing
 

@@ -115,7 +115,7 @@ def is_seek(raw: bytes) -> bool:
     """Whether a stored document is a `SeekDocument`."""
     try:
         return msgspec.json.decode(raw, type=_SeekMark).seek
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return False
 
 
@@ -123,5 +123,5 @@ def read_seek(raw: bytes) -> SeekDocument:
     """Parse a document from the store. Raises StoreDataError."""
     try:
         return msgspec.json.decode(raw, type=SeekDocument)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreDataError(f"an operation can't be read: {error}") from error

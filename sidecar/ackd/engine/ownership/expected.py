@@ -51,7 +51,7 @@ class Expected:
         raw = await self._store.get(_name(key))
         try:
             return None if raw is None else msgspec.json.decode(raw, type=Expectation)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     async def over(self, key: LedgerKey) -> None:

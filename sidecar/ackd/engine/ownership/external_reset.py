@@ -84,7 +84,7 @@ class ExternalResets:
         raw = await self._context.store.get(_name(key))
         try:
             return [] if raw is None else _decode_resets(raw)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return []
 
     async def _leased(self, key: LedgerKey, offset: int) -> list[int]:

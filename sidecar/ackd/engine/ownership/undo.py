@@ -44,7 +44,7 @@ async def kept(store: Store, key: LedgerKey) -> Window | None:
         return None
     try:
         return msgspec.json.decode(raw, type=Window)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 

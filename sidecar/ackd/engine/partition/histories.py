@@ -59,7 +59,7 @@ def read_history(header: bytes) -> list[PastDelivery]:
         return []
     try:
         return _DECODER.decode(header)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return []
 
 

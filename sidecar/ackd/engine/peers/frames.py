@@ -176,7 +176,7 @@ def read_frame(data: bytes) -> Frame:
     """Decode a frame. Raises ValueError."""
     try:
         return _DECODER.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ValueError(f"a peer sent an invalid frame: {error}") from None
 
 
@@ -240,5 +240,5 @@ def read_delivery(data: bytes) -> Delivery | None:
     """Decode such a body; None if it is invalid."""
     try:
         return _unpacked(_MESSAGE_DECODER.decode(data))
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None

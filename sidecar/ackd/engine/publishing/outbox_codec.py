@@ -7,7 +7,7 @@ import msgspec
 from ackd.api.outbox import OutboxMessage
 from ackd.core.ids import message_id
 from ackd.core.outbox import MessageStatus
-from ackd.errors import AckdError
+from ackd.errors import AckdError, StoreDataError
 from ackd.ports import Headers, Outgoing, Stored
 
 
@@ -43,7 +43,9 @@ def write_message(message: Outgoing) -> bytes:
 
 
 def read_message(body: bytes) -> Outgoing:
-    """Raises msgspec.DecodeError for bytes that no version of ackd has written."""
+    """Raises msgspec.DecodeError or UnicodeDecodeError for bytes that no version of ackd has
+    written.
+    """
     entry = _entry(body)
     return Outgoing(entry.topic, entry.key, entry.value, entry.headers, entry.partition)
 
@@ -59,11 +61,14 @@ def write_failed(error: AckdError) -> bytes:
 
 
 def read_status(broker: str, number: int, status: MessageStatus) -> OutboxMessage:
-    """Decode the store's answer into what the API shows."""
+    """Decode the store's answer into what the API shows. Raises StoreDataError."""
     name = f"{broker}/{number}"
     if status.state not in ("sent", "failed"):
         return OutboxMessage(name, status.state, status.due_ms, status.in_doubt)
-    result = _result(status.result)
+    try:
+        result = _result(status.result)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreDataError(f"what became of {name} can't be read: {error}") from error
     if status.state == "failed":
         return OutboxMessage(name, status.state, in_doubt=status.in_doubt, error=result.error)
     known = result.offset >= 0

@@ -152,7 +152,7 @@ class OutboxSender:
                 continue  # a failover of the store lost that it was taken
             try:
                 self._queue.add(each, read_message(each.body))
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 refused = PublishRefusedError(f"unreadable in the outbox: {error}")
                 self._publisher.refuse(each.number, refused)
 

@@ -199,7 +199,7 @@ def _from_structured(raw: bytes) -> EventForm | None:
         return None
     try:
         members = _MEMBERS.decode(raw)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     event = _event(members)
     return event if all(event.attributes.get(name) for name in _REQUIRED) else None
@@ -287,7 +287,7 @@ def structured_in(raw: bytes, at: str, faults: Faults) -> str | None:
         members = _MEMBERS.decode(raw)
         if not is_json(raw):
             raise msgspec.DecodeError("not UTF-8")
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         faults.append((at, f"Not an event in JSON: {error}."))
         return None
     event = _event(members)

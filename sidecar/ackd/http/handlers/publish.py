@@ -225,7 +225,7 @@ def _events(call: HandlerCall) -> list[Outgoing]:
     """Read a batch of events; ackd stores each as it is."""
     try:
         raws = _EVENTS.decode(call.body)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadBodyError(f"Not a JSON list of events: {error}.") from error
     _few(len(raws), "")
     if not raws:

@@ -25,6 +25,8 @@ _LINE_PARTS = 3
 _LENGTH_DIGITS_MAX = 15
 _TEXT = bytes((0x09, *range(0x20, 0x7F), *range(0x80, 0x100)))
 """The characters that a line may have; the rest of a head are the ends of its lines."""
+METHOD_CHARS_MAX = 40
+"""A longer method is refused as soon as so much of it is there."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 _METHODS = frozenset({"GET", "POST"})
 _TOO_NEW = frozenset({"HTTP/2", "HTTP/2.0", "HTTP/3", "HTTP/3.0"})
@@ -136,7 +138,9 @@ class Request:
             if version in _TOO_NEW:
                 raise HttpVersionError
             raise _unreadable("the version is none")
-        known = self.method in _METHODS or _TOKEN(self.method)
+        known = self.method in _METHODS or (
+            len(self.method) <= METHOD_CHARS_MAX and _TOKEN(self.method)
+        )
         if not (known and target and target.isascii()) or "\t" in target:
             raise _unreadable("the method or the target has characters that can't be in it")
         # Path and query as they were sent; of a target in absolute form without scheme and host.

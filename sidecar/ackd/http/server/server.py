@@ -28,7 +28,7 @@ from ackd.http.server.body import Body, Chunked
 from ackd.http.server.kept import Kept
 from ackd.http.server.limits import HEAD_FREE_BYTES, Limits
 from ackd.http.server.reply import Reply, failure
-from ackd.http.server.request import Request
+from ackd.http.server.request import METHOD_CHARS_MAX, Request
 
 LOG = logging.getLogger("ackd.http")
 
@@ -42,7 +42,7 @@ answer.
 """
 SWEEP_S = 1.0
 SWEEP_S_MIN = 0.025
-_METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,40}(?: |\Z)")
+_METHOD = re.compile(rb"[!#$%%&'*+.^_`|~0-9A-Za-z-]{1,%d}(?: |\Z)" % METHOD_CHARS_MAX)
 _BARE_NEWLINE = re.compile(rb"(?<!\r)\n")
 _NEWLINES = b"\r\n"
 
