@@ -41,6 +41,7 @@ from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.heartbeat import Heartbeat
 from ackd.engine.cluster.members import MemberNote, beat_ms, write_note
 from ackd.engine.cluster.membership import Membership
+from ackd.engine.cluster.ready_counts import pause_ms
 from ackd.engine.cluster.settings_drift import settings_marks
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.peers.links import PeerLinks
@@ -94,8 +95,8 @@ class Owner:
 @dataclass(frozen=True)
 class Load:
     """What changes. `share`: of the beats that tell another number of ready messages, and of the
-    others that have some. `asks`: everybody wants to know where messages lie ready, and asks with
-    each second beat.
+    others that have some. `asks`: everybody wants to know where messages lie ready, and asks as
+    often as it may.
     """
 
     share: float
@@ -206,9 +207,11 @@ class Sidecar:
         for each in self.partitions:
             each.ready = count
 
-    def second_passes(self, beat: int, *, asks: bool) -> None:
-        """Each second beat may say another number and ask; `asks`: receives have found nothing."""
-        for each in self.views if beat % 2 == 0 else ():
+    def time_passes(self, beat: int, others: int, *, asks: bool) -> None:
+        """Each second or third beat may say another number and ask; `asks`: receives have found
+        nothing.
+        """
+        for each in self.views if beat % beats_apart(others) == 0 else ():
             each._counts._ask_ms = each._counts._say_ms = 0
             if asks:
                 each.want_ready()
@@ -216,6 +219,11 @@ class Sidecar:
     async def beat(self) -> None:
         """Once for each subscription, as they wake together."""
         await asyncio.gather(*(each._beat() for each in self.beats))
+
+
+def beats_apart(others: int) -> int:
+    """How many heartbeats after another a sidecar asks again, or says another number."""
+    return pause_ms(others) // beat_ms(others) + 1
 
 
 async def fill(store: Store, name: str, first: int, last: int) -> None:
@@ -249,15 +257,15 @@ async def back_to_back(
     rosters = store._heartbeats._rosters
     since = [rosters[name, identity(0)]._since for name in names]
     members = [store.keys.members(name) for name in names]
-    count = BEATS * 5
+    count, apart = BEATS * 5, beats_apart(len(sidecar.views[0].alive))
     stalls: list[int] = []  # a connection of a busy machine may be silent for a second
 
     async def connection(number: int) -> None:
         loop = asyncio.get_running_loop()
         _, link = await loop.create_unix_connection(Exchange, str(server.socket_path))
         for beat in range(count):
-            wants = b"1" if load.asks and beat % 2 else b""
-            told = b"%d" % load.count(beat) if load.tells(beat) and not beat % 2 else b""
+            wants = b"1" if load.asks and beat % apart == 1 else b""
+            told = b"%d" % load.count(beat) if load.tells(beat) and not beat % apart else b""
             words = [w for each in since for w in (identity(number), 1, each, 1, b"", told, wants)]
             command = ("EVALSHA", MEMBERS.sha, len(members), *members, "heartbeat", *words)
             (answer,) = await link.ask([command], 60)
@@ -315,7 +323,7 @@ async def costs(server: RedisServer, client: Any, sidecars: int, load: Load) -> 
         for beat in range(BEATS):
             if load.tells(beat):
                 sidecar.has_ready(load.count(beat))
-            sidecar.second_passes(beat, asks=load.asks)
+            sidecar.time_passes(beat, sidecars - 1, asks=load.asks)
             await sidecar.beat()
         after = cpu_us(pid), process_time_ns() // 1_000, traffic(client)
         rows.append([(b - a) / BEATS for a, b in zip(before, after, strict=True)])

@@ -16,6 +16,14 @@ WANT_MS = 60_000
 """
 PAUSE_MS = 900
 """Among many it says another number, and asks, with each second heartbeat at most."""
+VERY_MANY = 500
+LONG_PAUSE_MS = 1_400
+"""With so many other sidecars, with each third one."""
+
+
+def pause_ms(others: int) -> int:
+    """How long a sidecar neither asks again nor says another number."""
+    return PAUSE_MS if others < VERY_MANY else LONG_PAUSE_MS
 
 
 class ReadyCounts:
@@ -43,10 +51,10 @@ class ReadyCounts:
         now_ms, few = self._clock.monotonic_ms(), others <= READY_MAX
         wants = few or (now_ms < self._wanted_ms and now_ms >= self._ask_ms)
         if wants:
-            self._ask_ms = now_ms + PAUSE_MS
+            self._ask_ms = now_ms + pause_ms(others)
         count = coarse(ready)
         if count != self._count and (few or now_ms >= self._say_ms):
-            self._count, self._say_ms = count, now_ms + PAUSE_MS
+            self._count, self._say_ms = count, now_ms + pause_ms(others)
         return ReadyReport(self._count, wants)
 
     def in_note(self, ready: int, others: int) -> int:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ackd.engine.cluster.members import MemberNote, write_note
-from ackd.engine.cluster.ready_counts import PAUSE_MS, WANT_MS, ReadyCounts
+from ackd.engine.cluster.members import SLOW_HEARTBEAT_MS, MemberNote, write_note
+from ackd.engine.cluster.ready_counts import PAUSE_MS, VERY_MANY, WANT_MS, ReadyCounts
 from ackd.ports import READY_MAX, Member, ReadyReport
 from tests.unit.engine.world import World
 
@@ -34,6 +34,18 @@ async def test_among_many_it_asks_for_a_minute_after_a_receive_found_nothing(
     assert sum(asked[:half]) == half // 2
     assert not any(asked[half:])
     assert PAUSE_MS < 2 * 500
+
+
+async def test_among_very_many_each_third_heartbeat_asks_and_says_another_number(
+    world: World, counts: ReadyCounts
+) -> None:
+    found = []
+    counts.want()
+    for ready in (8, 0, 0, 0, 9, 9, 9):
+        found.append(counts.report(ready, VERY_MANY))
+        world.clock.pass_ms(SLOW_HEARTBEAT_MS)
+    assert [each.count for each in found] == [8, 8, 8, 0, 0, 0, 8]
+    assert [each.wants for each in found] == [True, False, False, True, False, False, True]
 
 
 @pytest.mark.parametrize(("others", "said"), [(READY_MAX, [8, 0, 8, 0]), (MANY, [8, 8, 8, 0])])
