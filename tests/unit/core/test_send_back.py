@@ -88,6 +88,20 @@ def test_a_head_that_was_delivered_long_ago_is_sent_back_and_its_copy_asked_for(
     assert ledger.watermark == 2
 
 
+def test_i8_a_message_that_is_sent_back_under_its_lease_is_in_flight() -> None:
+    """Else others are granted beyond `in_flight_max`, again and again while the work is long."""
+    ledger = opened()
+    ledger.intake.fetched(1, [Body(0), Body(1)])
+    lease(ledger, T0_MS, lease_ms=3_600_000)
+    ledger.send_back.stuck(T0_MS + 61_000)
+    ledger.send_back.sent(0, sent(T0_MS + 99), 7, T0_MS, T0_MS)
+    assert ledger.leased == 1
+    ledger.send_back.sent_back(0)
+    assert ledger.leased == 1
+    ledger.settled(0, Outcome.ACKED, T0_MS + 99, 0, T0_MS, T0_MS)
+    assert ledger.leased == 0
+
+
 def test_what_nobody_has_seen_or_asks_for_is_not_sent_back() -> None:
     """No copy of what never was handed out, nor while the application is away altogether."""
     ledger = opened()

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from ackd.core.ledger.sent_back import KEEP_MS, SENT_MAX, MovedMessages, SentBack, restored
+from ackd.core.ledger.sent_back import (
+    HEARD_MS,
+    KEEP_MS,
+    SENT_MAX,
+    MovedMessages,
+    SentBack,
+    restored,
+)
 from ackd.core.record.copies import ORIGIN_KEEP_MS
 from ackd.core.record.operations import ReplayAck
 from ackd.core.record.transitions import Outcome, Verb
@@ -59,3 +66,24 @@ def test_i1_what_others_repeat_is_no_ack_of_the_origin_record() -> None:
     sent = _sent(due_ms=LEASE[3])
     sent.settled(0, Outcome.ACKED, 0, 0)
     assert [each.verb for each in restored(0, sent[0], 0)] == [Verb.RESTORE, Verb.EXTEND]
+
+
+def test_i8_forwarded_leases_are_counted_until_they_end() -> None:
+    """They are under `in_flight_max`, and an extension at another sidecar is heard of late."""
+    sent = _sent(3, due_ms=1_000)
+    sent[3] = MovedMessages(GENERATION, 1, 2, 0, 0)  # it waited for its retry
+    assert sent.leased(0) == 3
+    sent.settled(0, Outcome.RETRYING, LEASE[0], 0)
+    sent.ended([1])
+    assert sent.leased(0) == 1
+    sent.settled(2, Outcome.EXTENDED, LEASE[0], 5_000)
+    assert sent.leased(1_000 + HEARD_MS) == 1
+    assert sent.leased(4_999 + HEARD_MS) == 1
+    assert sent.leased(5_000 + HEARD_MS) == 0
+    sent[4] = MovedMessages(GENERATION, 1, 2, 0, 0, (*LEASE[:3], 9_000))
+    assert sent.leased(6_000) == 1
+    del sent[4]
+    assert sent.leased(6_000) == 0
+    again = _sent(2, due_ms=9_000)
+    again.clear()
+    assert again.leased(6_000) == 0

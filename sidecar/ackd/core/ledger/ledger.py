@@ -121,7 +121,8 @@ class Ledger(Generic[B]):
 
     @property
     def leased(self) -> int:
-        return self._entries.leased
+        tracker, leased = self.send_back, self._entries.leased
+        return leased + tracker.leased if tracker.sent_before else leased
 
     @property
     def waiting(self) -> int:

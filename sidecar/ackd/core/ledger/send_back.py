@@ -237,6 +237,11 @@ class SendBackTracker(Generic[B]):
     # --- to read
 
     @property
+    def leased(self) -> int:
+        """How many messages that it moved are still under the lease of before."""
+        return self.sent_before.leased(self._entries.clock.ticked_ms)
+
+    @property
     def asking(self) -> bool:
         """The store has not answered yet for some messages that `stuck` returned."""
         return bool(self._asked)
@@ -340,7 +345,8 @@ class SendBackTracker(Generic[B]):
 
         There is nothing to restore after a rollback: then the log shows again that it is gone.
         """
-        self.sent_before.pop(offset, None)
+        if offset in self.sent_before:
+            del self.sent_before[offset]
         self._life.finish(offset)
         self._entries.advance()
 

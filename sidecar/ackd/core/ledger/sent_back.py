@@ -4,8 +4,9 @@ origin record if a rollback of the store erases it (R2, R10).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from ackd.core.record.operations import CopyRef, NameCopy, Op, ReplayAck, RestoreMoved, Settle
@@ -47,8 +48,48 @@ class MovedMessages:
         return lives or self.since_ms >= now_ms - KEEP_MS
 
 
+HEARD_MS = 60
+"""By then the owner has read in the journal that another sidecar extended a lease."""
+
+
 class SentBack(dict[int, MovedMessages]):
     """The moved messages of one partition by offset, the oldest first."""
+
+    def __init__(self, sent: Mapping[int, MovedMessages] | None = None) -> None:
+        super().__init__()
+        self._leased: set[int] = set()
+        self._ends: list[tuple[int, int]] = []
+        for offset, each in (sent or {}).items():
+            self[offset] = each
+
+    def __setitem__(self, offset: int, sent: MovedMessages) -> None:
+        super().__setitem__(offset, sent)
+        self._watch(offset, sent, 0)
+
+    def __delitem__(self, offset: int) -> None:
+        super().__delitem__(offset)
+        self._leased.discard(offset)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        super().clear()
+        self._leased.clear()
+        self._ends.clear()
+
+    def leased(self, now_ms: int) -> int:
+        """Count the forwarded leases that live."""
+        while self._ends and self._ends[0][0] <= now_ms:
+            _, offset = heappop(self._ends)
+            self._watch(offset, self.get(offset), now_ms)
+        return len(self._leased)
+
+    def _watch(self, offset: int, sent: MovedMessages | None, now_ms: int) -> None:
+        """Count its forwarded lease until that ends."""
+        if sent is None or sent.lease is None or sent.lease[3] + HEARD_MS <= now_ms:
+            self._leased.discard(offset)
+        else:
+            self._leased.add(offset)
+            heappush(self._ends, (sent.lease[3] + HEARD_MS, offset))
 
     def young(self, now_ms: int) -> dict[int, MovedMessages]:
         """Those that a rollback may have erased."""
@@ -67,6 +108,7 @@ class SentBack(dict[int, MovedMessages]):
         """Forget the leases of these messages, however they ended."""
         for offset in self.keys() & offsets:
             self[offset].lease = None
+            self._leased.discard(offset)
 
     def settled(self, offset: int, outcome: Outcome, fence: int, due_ms: int) -> None:
         """The store settled a forwarded lease."""
@@ -80,7 +122,7 @@ class SentBack(dict[int, MovedMessages]):
         elif outcome is Outcome.EXTENDED:
             sent.lease = (*sent.lease[:3], max(due_ms, sent.lease[3]))
         else:
-            sent.lease = None
+            self.ended((offset,))
 
 
 class Lease(NamedTuple):
