@@ -263,6 +263,8 @@ STATES = ("ready", "leased", "retrying", "dead", "moving", "waiting_for_lease")
 @dataclass(slots=True)
 class InFlight:
     """A message that was delivered and is not finished. `since_ms`: its first delivery, Unix time.
+    `published_ms`: when it was published, also of a retry copy; None if its owner has not fetched
+    it yet, or its broker does not say.
 
     `state`: leased, retrying, moving (to the retry topic), waiting_for_lease (a retry copy whose
     message is still leased under an earlier token), dead. `holder`: who has the lease. `error`: why
@@ -277,6 +279,7 @@ class InFlight:
     deadline_ms: int | None = None
     due_ms: int | None = None
     error: str | None = None
+    published_ms: int | None = None
 
     def known(self, holder: str, error: str | None) -> None:
         """Take over who holds it, and why it failed, from its record."""
@@ -361,9 +364,10 @@ class MessageView:
     `state`: one of `InFlight`, ready, redriving (its dead letter is on its way), or how it ended:
     acked, dead, finished (without an answer: deleted by the broker, skipped by an operator, or
     settled in a copy long ago). `owner`: the sidecar that grants its leases, empty if none does.
-    `since_ms`: its first delivery, Unix time. `copy`: its copy in the retry topic; `dead_letter`:
-    its dead letter, `letters_unread` if there was not time for all. `released_by`: what it waits
-    for. `history`: its deliveries, the oldest first. `missing` as in `GroupLag`.
+    `since_ms`: its first delivery, Unix time. `published_ms` as in `InFlight`. `copy`: its copy in
+    the retry topic; `dead_letter`: its dead letter, `letters_unread` if there was not time for all.
+    `released_by`: what it waits for. `history`: its deliveries, the oldest first. `missing` as in
+    `GroupLag`.
     """
 
     id: str
@@ -380,6 +384,7 @@ class MessageView:
     copy: str | None = None
     dead_letter: str | None = None
     letters_unread: bool = False
+    published_ms: int | None = None
     history: list[PastDelivery] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
 

@@ -22,6 +22,9 @@ def message_line(message: Json, width: int, now_ms: int) -> str:
     who = clean(message["holder"], 40)
     if who and len(tail) + len(who) + NAME_MAX <= width:
         tail += f", {who}"
+    if published_ms := message.get("published_ms"):
+        published = f", published {age((now_ms - published_ms) / 1000)} ago"
+        tail += published if len(tail) + len(published) + NAME_MAX <= width else ""
     room = max(width - len(tail), NAME_MIN)
     return cut(f"{cut_head(clean(message['id']), room).ljust(min(room, NAME_MAX))}{tail}", width)
 

@@ -271,8 +271,11 @@ async def test_r4_dead_while_forwarded_goes_to_the_dead_letter_topic(place: Plac
     async def told() -> bool:
         """People see the forwarded lease as it is."""
         rows = await sidecar.runtime.in_flight(NAME, 0, 10)
-        found = [(r.state, r.id, r.attempt, r.since_ms, r.deadline_ms) for r in rows]
-        return found == [("waiting_for_lease", held.id, 1, held.first_seen_ms, held.deadline_ms)]
+        found = [
+            (r.state, r.id, r.attempt, r.since_ms, r.deadline_ms, r.published_ms) for r in rows
+        ]
+        times = held.first_seen_ms, held.deadline_ms, held.record.timestamp_ms
+        return found == [("waiting_for_lease", held.id, 1, *times)]
 
     await wait_until_async(told, "the copy to have asked for its message")
     items = [SettleItem(held.lease, SettleVerb.DEAD, reason="no such order")]

@@ -143,6 +143,9 @@ def test_a_message_fits_its_line() -> None:
     assert "/0/1" in line
     assert "in 5s" in line
     assert "not delivered yet" in message_line(message("t/0/1", state="ready", since_ms=0), 80, 0)
+    old = message("t/0/1", published_ms=1_000)
+    assert message_line(old, 120, 201_000).endswith(", published 3m20s ago")
+    assert "published" not in message_line(old, 60, 201_000)
 
 
 def lag_row(owner: str, watermark: int) -> dict[str, Any]:

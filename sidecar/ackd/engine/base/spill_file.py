@@ -33,20 +33,29 @@ class Stub:
     it.
 
     `name`: the public id if the body is a retry copy's, else empty; `epoch`: the copy's reset
-    epoch.
+    epoch; `published_ms`: when the message itself was published.
     """
 
-    __slots__ = ("at", "epoch", "length", "name", "offset", "segment", "timestamp_ms")
+    __slots__ = (
+        "at",
+        "epoch",
+        "length",
+        "name",
+        "offset",
+        "published_ms",
+        "segment",
+        "timestamp_ms",
+    )
 
     def __init__(self, record: Record) -> None:
         self.offset = record.offset
-        self.timestamp_ms = record.timestamp_ms
+        self.timestamp_ms = self.published_ms = record.timestamp_ms
         self.name = ""
         self.segment = self.at = self.length = self.epoch = 0
 
-    def stands_for_copy(self, name: str, epoch: int) -> None:
+    def stands_for_copy(self, name: str, epoch: int, published_ms: int) -> None:
         """The body is a retry copy's."""
-        self.name, self.epoch = name, epoch
+        self.name, self.epoch, self.published_ms = name, epoch, published_ms
 
     def size(self) -> int:
         """Return the bytes that the stub counts in the window."""

@@ -14,7 +14,7 @@ from ackd.api.messages import HeldPartition as HeldUp
 from ackd.core.ids import TopicPartition, message_id, message_place
 from ackd.core.ledger.entry import Entry, EntryStatus
 from ackd.engine.base.context import Context
-from ackd.engine.base.spill_file import Held
+from ackd.engine.base.spill_file import Held, Stub
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.control.delivery_limits import DeliveryLimits
 from ackd.engine.control.reported import Reported, Shown
@@ -190,6 +190,7 @@ class Inspector:
             deadline_ms=(entry.when_ms or None) if entry.status in _LEASED else None,
             due_ms=entry.when_ms if entry.status is EntryStatus.WAITING else None,
             error=failed or self._dead_letters.error_of(partition, offset) or None,
+            published_ms=_published_ms(partition, entry),
         )
         return Shown(partition, offset, entry, view)
 
@@ -261,6 +262,17 @@ class Inspector:
         if partition.ledger.holds_copies or partition.ledger.send_back.rules is not None:
             return ""
         return f"; it does not move to the retry topic: {self._retry_topic.unused}"
+
+
+def _published_ms(partition: Partition, entry: Entry[Held]) -> int | None:
+    """When the message was published, as far as its body tells that the owner has."""
+    body = entry.body
+    if isinstance(body, Stub):
+        return body.published_ms or None
+    if not isinstance(body, Record):
+        return None
+    retry_copy = partition.copies.retry_copy(body)
+    return (body.timestamp_ms if retry_copy is None else retry_copy.published_ms) or None
 
 
 def _copy(partition: Partition, offset: int) -> str:

@@ -168,7 +168,7 @@ class BodySpill:
             retry_copy = partition.copies.retry_copy(body)
             if retry_copy is not None:
                 name = partition.copies.id(body.offset, retry_copy)
-                stub.stands_for_copy(name, retry_copy.reset_epoch)
+                stub.stands_for_copy(name, retry_copy.reset_epoch, retry_copy.published_ms)
             partition.ledger.bodies.spilled(body.offset, stub)
             self._later(entry.due_ms - AHEAD_MS, partition, stub)
 

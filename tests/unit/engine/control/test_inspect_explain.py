@@ -99,6 +99,27 @@ async def test_what_was_delivered_is_in_flight_oldest_first(scene: Scene, world:
     assert (first.due_ms, first.error) == (None, None)
 
 
+async def test_the_age_of_a_message_is_told_as_far_as_its_body_tells(
+    scene: Scene, world: World
+) -> None:
+    """In memory, on the disk (also of a retry copy, whose own age is another), not fetched yet."""
+    first, second, third = (world.partitions.all()[0].ledger.entries[each] for each in range(3))
+    await world.leases(scene.partition, 1)
+    assert isinstance(first.body, Record)
+    first.body.timestamp_ms = 5_000
+    on_disk = Stub(Record(1, None, b"", (), 7_000))
+    second.body = on_disk
+    third.body = None
+
+    async def published() -> list[int | None]:
+        return [each.published_ms for each in await scene.inspector.in_flight(0, 10)]
+
+    assert await published() == [5_000, 7_000, None]
+    on_disk.stands_for_copy("orders/0/1", 1, 6_000)
+    first.body.timestamp_ms = 0
+    assert await published() == [None, 6_000, None]
+
+
 async def test_i8_only_so_many_and_only_so_old(scene: Scene, world: World) -> None:
     world.clock.pass_ms(5 * SECOND_MS)
     await world.leases(scene.partition, 1)
