@@ -8,21 +8,32 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from ackd_torture.child import Part
+from ackd_torture.child import BrokerPart, Part
 from ackd_torture.history import histories, load
 from ackd_torture.nemesis import Nemesis, Temper
-from ackd_torture.parts import Sidecar, SidecarPlan
+from ackd_torture.parts import LocalQueue, Sidecar, SidecarPlan
 from ackd_torture.run import Course
 from ackd_torture.workload import WorkloadPlan
 from tests.chaos.judged import CALM_S, assert_kept, judge, setup_for
 from tests.chaos.stalls import flow
 from tests.chaos.world import KafkaAt
-from tests.support.limits import limit
+from tests.support.limits import FIGURES, limit
+from tests.support.pulsar import PulsarOptions
+from tests.support.pulsar.part import PulsarAt
+from tests.support.rocketmq.part import RocketMQAt
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+KAFKA = pytest.param("kafka", marks=pytest.mark.kafka)
+OTHERS = [
+    "local",
+    pytest.param("pulsar", marks=pytest.mark.pulsar),
+    pytest.param("rocketmq", marks=pytest.mark.rocketmq),
+]
+"""`make figures` has these, too: `ARGS="-k 'owners_and_requesters and pulsar'"`."""
 
 SEED = int(os.environ.get("CHAOS_SEED", "2101"))
 KILLS = int(os.environ.get("CHAOS_KILLS", "60"))
@@ -62,29 +73,45 @@ async def one_by_one(nemesis: Nemesis, _: Sequence[Part]) -> None:
         await asyncio.sleep(rng.uniform(0.5, 2.0))
 
 
-def test_owners_and_requesters_are_killed_and_frozen(at_kafka: KafkaAt, folder: Path) -> None:
+@pytest.fixture(params=[KAFKA, *(OTHERS if FIGURES else [])])
+def broker(request: pytest.FixtureRequest, folder: Path) -> BrokerPart:
+    """One that is left alone."""
+    if request.param == "local":
+        return LocalQueue(folder)
+    if request.param == "pulsar":
+        make = request.getfixturevalue("own_pulsar")
+        return PulsarAt(make(PulsarOptions(persist_at_once=False)))
+    if request.param == "rocketmq":
+        # The group of these sidecars is called after their subscription.
+        return RocketMQAt(request.getfixturevalue("rocketmq"), group="orders")
+    return cast("BrokerPart", request.getfixturevalue("at_kafka"))
+
+
+def test_owners_and_requesters_are_killed_and_frozen(broker: BrokerPart, folder: Path) -> None:
     """Two of three sidecars own no partition of the topic: what they deliver comes over links. All
     the while messages come, and somebody gets some.
     """
     topic = f"peers-{random.randrange(10**6)}"
-    setup = setup_for(at_kafka, folder, topic, sidecars=3, partitions=1, proxied=False, plan=linked)
+    setup = setup_for(broker, folder, topic, sidecars=3, partitions=1, proxied=False, plan=linked)
     verdict = judge(
         setup,
         Course(seed=SEED, calm_s=CALM_S),
         script=one_by_one,
         rate_per_s=AIM_PER_S,
         change=loaded,
-        name="peers-kafka",
+        name=f"peers-{broker.adapter}",
     )
     assert_kept(verdict, seed=SEED)
     assert verdict.count("double_leases") == 0
     seen = flow(load(histories(folder / "history")))
+    print(seen, verdict.acked, verdict.confirmed, verdict.redelivered)  # noqa: T201
     assert verdict.faults >= KILLS
     assert seen.published >= PER_S_MIN * seen.seconds, seen
     assert seen.finished >= PER_S_MIN * seen.seconds, seen
     assert seen.stall_s <= STALL_MAX_S, seen
 
 
+@pytest.mark.kafka
 def test_the_store_and_ways_to_it_break_as_well(at_kafka: KafkaAt, folder: Path) -> None:
     """Up to two parts at a time; then nobody may get anything for a while."""
     topic = f"peers-{random.randrange(10**6)}"

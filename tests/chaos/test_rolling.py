@@ -36,7 +36,7 @@ RATE_PER_S = 1_000
 BATCH = 20
 PARTITIONS = 12
 """More than sidecars, so that the group moves some between two that stay."""
-GAP_MS = limit(1_000, busy=5_000)
+GAP_MS = limit(1_000, busy=4_000)
 """Five sidecars and a broker wait for each other's processor time on a busy machine."""
 CALM = Mood(retry=0, forget=0, overdue=0, release=0, extend=0.01)
 """Leases stay open for long now and then, and none expires because a client is slow to settle."""
