@@ -13,6 +13,7 @@ from ackd.api.messages import Delivery, SettleVerb
 from ackd.core.log_generations import GENERATION
 from ackd.errors import BrokerError
 from tests.integration.rocketmq.shop import HOLD_MS, NAME, Shop, Worker
+from tests.support.rocketmq.remote import admin, queues_of, send
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -107,3 +108,45 @@ async def test_i1_r1_the_broker_loses_its_last_messages_while_ackd_is_down(shop:
     await one.runtime.stop()
     await asyncio.to_thread(shop.rocketmq.set_back, copy)
     await new_ones_come(await shop.start("two"), "new")
+
+
+async def test_i1_r1_one_of_two_queues_loses_its_last_messages(shop: Shop) -> None:
+    """The other one goes on as it was, and nothing acked of it comes again."""
+
+    async def stored(word: str, *queues: int) -> list[bytes]:
+        """So many into each of these."""
+        async with admin(shop.rocketmq.ports.names) as it:
+            there = await queues_of(it, shop.topic)
+            bodies = [[b"%d %s" % (queue, each) for each in values(word)] for queue in queues]
+            for queue, found in zip(queues, bodies, strict=True):
+                await send(it, there[queue], found)
+        return sorted(each for found in bodies for each in found)
+
+    async def come(wanted: list[bytes]) -> set[int]:
+        """Each once; their partitions."""
+        found = await one.collect(len(wanted))
+        assert carried(found) == wanted
+        assert {each.attempt for each in found} == {1}
+        assert set(await one.settle(SettleVerb.ACK, *found)) == {"acked"}
+        await one.broker_told()
+        return {each.partition for each in found}
+
+    await shop.open(2)
+    one = await shop.start()
+    assert await come(await stored("kept", 0, 1)) == {0, 1}
+    copy = await asyncio.to_thread(shop.rocketmq.copy_store)
+    assert await come(await stored("lost", 0)) == {0}
+    await asyncio.to_thread(shop.rocketmq.set_back, copy)
+    broker = one.runtime._brokers["b"]
+
+    async def there() -> bool:
+        return await broker.partitions(shop.topic) == 2
+
+    await wait_until_async(there, "the broker is back", ignoring=(BrokerError,))
+    shop.cuts += 1
+    assert await come(await stored("new", 0, 1)) == {GENERATION, 1}
+    conditions = one.runtime._subscriptions[NAME].state.conditions
+    assert [each for each in conditions if each.startswith("log-cut/")] == [
+        f"log-cut/{shop.topic}/0"
+    ]
+    assert await one.receive(wait_ms=QUIET_MS) == []
