@@ -172,8 +172,8 @@ simulate: .venv/.dev ## the seeded simulator; SEEDS=n FROM=s
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(or $(FROM),0) $(ARGS)
 
 .PHONY: fuzz
-fuzz: .venv/.dev ## fuzz what reads foreign bytes; TARGET=store_codec MINUTES=60, ARGS=--keep for the corpus in the tree
-	@$(BIN)/python -m tests.fuzz $(TARGET) --seconds $$(($(MINUTES) * 60)) $(ARGS)
+fuzz: .venv/.dev ## fuzz what reads foreign bytes; TARGET=store_codec MINUTES=60
+	@$(BIN)/python -m tests.fuzz $(TARGET) --seconds $$(($(MINUTES) * 60))
 
 .PHONY: prove
 prove: .venv/.dev ## check the model of the protocol in proofs/ with TLC; SCOPES="small.cfg"

@@ -1,8 +1,7 @@
 """`python -m tests.fuzz TARGET --seconds n`: fuzz one target with atheris (libFuzzer).
 
 New inputs that reach more code go to `.cache/fuzz/corpus/TARGET`, one that fails to
-`.cache/fuzz/found`; it is printed. `--keep` copies the smallest set that reaches as much as all to
-`tests/fuzz/corpus`.
+`.cache/fuzz/found`; it is printed.
 """
 
 import argparse
@@ -56,17 +55,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--keep", action="store_true")
     arguments = parser.parse_args()
     run = command(arguments.target, arguments.seconds)
-    status = subprocess.run(run, cwd=REPO, env=environ(), check=False).returncode
-    if arguments.keep and not status:
-        folder = kept(arguments.target)
-        merge = [*run[:5], "-merge=1", f"-max_len={INPUT_BYTES_MAX}", str(folder), *run[-3:-1]]
-        status = subprocess.run(merge, cwd=REPO, env=environ(), check=False).returncode
-        for path in folder.iterdir():
-            path.rename(path.with_suffix(".bin"))
-    return status
+    return subprocess.run(run, cwd=REPO, env=environ(), check=False).returncode
 
 
 if __name__ == "__main__":
