@@ -157,9 +157,9 @@ class Inspector:
         """
         owned = [each for each in self._partitions.all() if each.ledger.entries]
         asked = [each.flush() for each in owned if not each.ledger.dirty]
-        told = asyncio.gather(*asked, return_exceptions=True)
+        journals = asyncio.gather(*asked, return_exceptions=True)
         # What is not answered in time stays queued: upkeep goes with it.
-        await asyncio.wait([told], timeout=JOURNALS_MS / 1000)
+        await asyncio.wait([journals], timeout=JOURNALS_MS / 1000)
 
     def _named(
         self, tp: TopicPartition, offset: int, name: str
