@@ -74,6 +74,7 @@ class _Group(SettleCall):
 LeaseLook = Callable[[str], Awaitable[LeaseView]]
 """Looks a lease up by its token, as `Settler.look`."""
 _Call = tuple[_Group, asyncio.Future[RecordReply]]
+_Ask = Callable[[_Group], asyncio.Future[RecordReply]]
 _Answered = Callable[[_Group, RecordReply | StoreError | None], None]
 
 
@@ -97,12 +98,12 @@ class Settler:
         """
         results: list[SettleResult | None] = [None] * len(items)
         groups = self._read(items, results)
-        pending = [(group, group.of.ask(group, group.ops)) for group in groups]
+        pending = [(group, _settle(group)) for group in groups]
         submitted()
         dead: list[int] = []
         left: dict[int, int] = {}
         if pending:
-            await self._ask_all(pending, partial(self._note, results, dead, left))
+            await self._ask_all(pending, _settle, partial(self._note, results, dead, left))
         for group in groups:
             group.of.count(group, [results[index] for index in group.indexes])
         for index in dead:  # after the counting: metrics and the breaker go by what was asked
@@ -155,8 +156,8 @@ class Settler:
             group.ops.append(op)
         return [group for group in groups.values() if group.ops]
 
-    async def _ask_all(self, pending: Sequence[_Call], answered: _Answered) -> None:
-        """Wait for the store's answers, one per partition; repeat a call that the store refused.
+    async def _ask_all(self, pending: Sequence[_Call], ask: _Ask, answered: _Answered) -> None:
+        """Wait for the store's answers, one per partition; `ask` again what the store refused.
 
         `answered` gets each answer as it comes: a reply with a decision, an error, or None if the
         topic is gone.
@@ -184,7 +185,7 @@ class Settler:
             if not again:
                 return
             await asyncio.sleep(RETRY_MS / 1000)
-            pending = [(group, group.of.ask(group, group.ops)) for group in again]
+            pending = [(group, ask(group)) for group in again]
         for group, future in pending:
             future.cancel()
             gone = await group.of.is_gone(group.topic_id)
@@ -246,9 +247,12 @@ class Settler:
         (group,) = groups
         (token,) = group.tokens
         look = LookUp(token.offset, token.fence, token.rollback_epoch)
-        asked = group.of.ask(group, [look])
         answers: list[RecordReply | StoreError | None] = []
-        await self._ask_all([(group, asked)], lambda _, each: answers.append(each))
+
+        def ask(call: _Group) -> asyncio.Future[RecordReply]:
+            return call.of.ask(call, [look])
+
+        await self._ask_all([(group, ask(group))], ask, lambda _, each: answers.append(each))
         (answer,) = answers
         if isinstance(answer, StoreError):
             raise answer
@@ -257,6 +261,10 @@ class Settler:
         result = answer.results[0]
         [there] = await group.of.find(group, [token.offset]) if left_its_record(result) else [None]
         return view_of(result) if there is None else view_at(result, *there)
+
+
+def _settle(group: _Group) -> asyncio.Future[RecordReply]:
+    return group.of.ask(group, group.ops)
 
 
 def _split(group: _Group, results: Sequence[OpResult]) -> tuple[_Group, _Group, list[OpResult]]:

@@ -251,6 +251,29 @@ async def test_r10_only_what_the_repair_does_not_concern_is_answered_at_once(
     ] == [1, 1, 1]
 
 
+async def test_i1_a_look_that_is_repeated_stays_a_look(scene: Scene) -> None:
+    """While another sidecar takes the record over, and while it is being repaired."""
+    world = scene.world
+    record = world.data.records.pop(world.handle().key)
+    async with asyncio.TaskGroup() as group:
+        looked = group.create_task(scene.settler.look(scene.leases[0].lease))
+        await asyncio.sleep(2.5 * RETRY_MS / 1000)
+        world.data.records[world.handle().key] = record
+    assert looked.result().state == "leased"
+    granted = dict(record.slots)
+    record.slots.clear()  # a rollback forgot the grants
+    record.rollback_epoch, record.repair_until_ms = 99, world.clock.wall_ms() + 60_000
+    async with asyncio.TaskGroup() as group:
+        looked = group.create_task(scene.settler.look(scene.leases[0].lease))
+        await asyncio.sleep(2.5 * RETRY_MS / 1000)
+        assert not looked.done()
+        record.slots.update(granted)  # as the owner knew them
+    assert looked.result().state == "leased"
+    assert not record.over(0)
+    settles = [op for call in world.store.asked for op in call.ops if isinstance(op, Settle)]
+    assert settles == []
+
+
 # --- whom it tells
 
 
