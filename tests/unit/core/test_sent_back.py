@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ackd.core.ledger.sent_back import (
-    HEARD_MS,
     KEEP_MS,
+    REPORTED_MS,
     SENT_MAX,
     MovedMessages,
     SentBack,
@@ -77,9 +77,9 @@ def test_i8_forwarded_leases_are_counted_until_they_end() -> None:
     sent.ended([1])
     assert sent.leased(0) == 1
     sent.settled(2, Outcome.EXTENDED, LEASE[0], 5_000)
-    assert sent.leased(1_000 + HEARD_MS) == 1
-    assert sent.leased(4_999 + HEARD_MS) == 1
-    assert sent.leased(5_000 + HEARD_MS) == 0
+    assert sent.leased(1_000 + REPORTED_MS) == 1
+    assert sent.leased(4_999 + REPORTED_MS) == 1
+    assert sent.leased(5_000 + REPORTED_MS) == 0
     sent[4] = MovedMessages(GENERATION, 1, 2, 0, 0, (*LEASE[:3], 9_000))
     assert sent.leased(6_000) == 1
     del sent[4]

@@ -48,7 +48,7 @@ class MovedMessages:
         return lives or self.since_ms >= now_ms - KEEP_MS
 
 
-HEARD_MS = 60
+REPORTED_MS = 60
 """By then the owner has read in the journal that another sidecar extended a lease."""
 
 
@@ -85,11 +85,11 @@ class SentBack(dict[int, MovedMessages]):
 
     def _watch(self, offset: int, sent: MovedMessages | None, now_ms: int) -> None:
         """Count its forwarded lease until that ends."""
-        if sent is None or sent.lease is None or sent.lease[3] + HEARD_MS <= now_ms:
+        if sent is None or sent.lease is None or sent.lease[3] + REPORTED_MS <= now_ms:
             self._leased.discard(offset)
         else:
             self._leased.add(offset)
-            heappush(self._ends, (sent.lease[3] + HEARD_MS, offset))
+            heappush(self._ends, (sent.lease[3] + REPORTED_MS, offset))
 
     def young(self, now_ms: int) -> dict[int, MovedMessages]:
         """Those that a rollback may have erased."""
