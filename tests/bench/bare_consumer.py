@@ -2,7 +2,8 @@
 
 `python -m tests.bench.bare_consumer BROKER ADDRESS TOPIC GROUP COUNT`: BROKER `pulsar` (the
 published client, a Shared subscription, each message acked by itself), `logged` (the same with a
-logger of Python's, as its documentation offers it) or `rocketmq` (gRPC calls with nothing around
+logger of Python's, as its documentation offers it), `looking` (which takes from each message what
+ackd hands on) or `rocketmq` (gRPC calls with nothing around
 them: four receivers of 32 messages, one ack for all messages of an answer).
 Prints one JSON object: messages, seconds and CPU us of this process between the first message and
 the last ack.
@@ -15,7 +16,9 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from ackd_adapters.rocketmq.client import EVERYTHING, GroupClient, HeldMessage
 from ackd_adapters.rocketmq.config import RocketMQOptions
@@ -56,14 +59,36 @@ def _cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def pulsar(address: str, topic: str, group: str, count: int, logger: object = bare.SILENT) -> Done:
+def nothing(_: object) -> None:
+    """What a client does with a message that it only acknowledges."""
+
+
+def look(message: Any) -> None:
+    """Take what ackd hands on."""
+    message.data()
+    message.properties()
+    message.partition_key()
+    message.publish_timestamp()
+    message.message_id()
+
+
+def pulsar(
+    address: str,
+    topic: str,
+    group: str,
+    count: int,
+    logger: object = bare.SILENT,
+    take: Callable[[object], None] = nothing,
+) -> Done:
     """Receive and acknowledge one after the other; the client fetches ahead and groups acks."""
     with bare.client(address, logger) as made:
         consumer = bare.join(made, f"persistent://public/default/{topic}", group)
         consumer.acknowledge(consumer.receive(round(PATIENCE_S * 1000)))
         watch = Watch()
         for _ in range(count - 1):
-            consumer.acknowledge(consumer.receive(round(PATIENCE_S * 1000)))
+            message = consumer.receive(round(PATIENCE_S * 1000))
+            take(message)
+            consumer.acknowledge(message)
         found = watch.done(count - 1)
         consumer.close()
         return found
@@ -117,6 +142,8 @@ def main(broker: str, address: str, topic: str, group: str, count: str) -> None:
         done = pulsar(address, topic, group, int(count))
     elif broker == "logged":
         done = pulsar(address, topic, group, int(count), logging.getLogger("bare"))
+    elif broker == "looking":
+        done = pulsar(address, topic, group, int(count), take=look)
     else:
         done = asyncio.run(rocketmq(address, topic, group, int(count)))
     sys.stdout.write(json.dumps(asdict(done)))

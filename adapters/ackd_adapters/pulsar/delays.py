@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ackd.errors import BrokerError
 from ackd.ports import Delay, Record
 from ackd_adapters.pulsar.config import PulsarOptions
 from ackd_adapters.pulsar.entries import EntryFollower, Going
+from ackd_adapters.pulsar.heads import Place
 from ackd_adapters.pulsar.letters import DEAD, bounded, holds_letters, letter
 from ackd_adapters.pulsar.names import is_own
-from ackd_adapters.pulsar.numbering import Position
 
 LOG: Final = logging.getLogger("ackd.pulsar")
+Alone = tuple[int, Place]
+"""A message outside of a batch: its offset, and where it is."""
+Found = dict[int, Delay]
 AGAIN_S: Final = 0.2
 """Constant: messages wait for the answer."""
 TRY_S: Final = 1.0
@@ -46,25 +49,19 @@ class Delays:
         self.wanted = self._letters or self._asks
         self.in_vain = ""
 
-    def find(
-        self, records: Sequence[Record], places: Mapping[int, Position], going: Going
-    ) -> dict[int, Delay]:
-        """Due times by offset. `places`: positions of the messages outside of batches, in order. A
+    def find(self, records: Sequence[Record], places: Sequence[Alone], going: Going) -> Found:
+        """Due times by offset. `places`: of the messages outside of batches, in order. A
         message whose question is not answered in time has no due time. The call ends soon once
         `going` returns False. Raises BrokerError.
         """
-        found: dict[int, Delay] = {}
+        found: Found = {}
         if self._letters:
             parsed = ((record.offset, letter(record)) for record in records)
             found = {offset: delay for offset, delay in parsed if delay is not None}
-        if self._asks:
-            asked = {
-                offset: at
-                for offset, at in places.items()
-                if offset not in found or not found[offset].due_ms
-            }
+            places = [each for each in places if each[0] not in found or not found[each[0]].due_ms]
+        if self._asks and places:
             now_ms = time.time_ns() // 1_000_000
-            for offset, due_ms in self._due(asked, going).items():
+            for offset, due_ms in self._due(places, going).items():
                 if due_ms > now_ms:
                     attempts = found[offset].attempts if offset in found else 0
                     found[offset] = Delay(bounded(due_ms), attempts)
@@ -75,17 +72,16 @@ class Delays:
         if self._entries is not None:
             self._entries.close()
 
-    def _due(self, asked: Mapping[int, Position], going: Going) -> dict[int, int]:
+    def _due(self, asked: Sequence[Alone], going: Going) -> dict[int, int]:
         """Again and again for a while."""
-        if not asked:
-            return {}
         if self._entries is None:
             self._entries = self._make()
+        first, last = asked[0][1], asked[-1][1]
         until = time.monotonic() + (0 if self.in_vain else self._wait_s)
         while True:
             try:
                 least = time.monotonic() + TRY_S
-                found = self._entries.due(list(asked.values()), max(until, least), going)
+                found = self._entries.due(first, last, max(until, least), going)
             except BrokerError as error:
                 if going() and time.monotonic() + AGAIN_S < until:
                     time.sleep(AGAIN_S)
@@ -96,8 +92,4 @@ class Delays:
                 return {}
             if going():
                 self.in_vain = ""
-            return {
-                offset: found[at.ledger, at.entry]
-                for offset, at in asked.items()
-                if (at.ledger, at.entry) in found
-            }
+            return {offset: found[at] for offset, at in asked if at in found} if found else {}

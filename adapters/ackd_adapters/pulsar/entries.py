@@ -9,17 +9,17 @@ is delayed one by one.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from ackd.errors import BrokerError
-from ackd_adapters.pulsar.numbering import Position
+from ackd_adapters.pulsar.heads import Place
 from ackd_adapters.pulsar.wire import FLOW, READER, ClusterAccess, Wire, reader_on
 
 PERMITS: Final = 1_000
-"""Messages that the broker may send ahead; they wait in the sockets, not in memory."""
+"""Messages that the broker may send ahead; they wait in the sockets and in one buffer."""
+NOWHERE: Final = (-1, -1)
 Going = Callable[[], bool]
-Place = tuple[int, int]
 
 
 class EntryFollower:
@@ -32,48 +32,52 @@ class EntryFollower:
         self._access = access
         self._topic = topic
         self._wire: Wire | None = None
-        self._next: Place = (-1, -1)
+        self._next = NOWHERE
+        self._ahead: dict[Place, int] = {}
+        self._ahead_from = NOWHERE
         self._permits = 0
 
-    def due(self, wanted: Sequence[Position], until: float, going: Going) -> dict[Place, int]:
-        """Due times in ms of those of the entries (in order of the log) that were delayed. An entry
-        that is gone has none. Raises BrokerError, also when it takes until `until` (monotonic).
+    def due(self, first: Place, last: Place, until: float, going: Going) -> dict[Place, int]:
+        """Due times in ms of the entries from `first` to `last` that were delayed. An entry that
+        is gone has none. Raises BrokerError, also when it takes until `until` (monotonic).
         """
-        places = [(each.ledger, each.entry) for each in wanted]
         try:
-            return self._due(places, until, going)
+            self._read(first, last, until, going)
         except BaseException:
             self.close()
             raise
+        found = {place: due_ms for place, due_ms in self._ahead.items() if first <= place <= last}
+        self._ahead = {place: due_ms for place, due_ms in self._ahead.items() if place > last}
+        self._ahead_from = (last[0], last[1] + 1)
+        return found
 
     def close(self) -> None:
         """At once; a later question begins anew."""
         wire, self._wire = self._wire, None
+        self._next = self._ahead_from = NOWHERE
+        self._ahead = {}
         if wire is not None:
             wire.close()
 
-    def _due(self, places: list[Place], until: float, going: Going) -> dict[Place, int]:
-        asked, last = set(places), places[-1]
-        found: dict[Place, int] = {}
-        wire = self._following(places[0])
+    def _read(self, first: Place, last: Place, until: float, going: Going) -> None:
+        """Read to `last`, and what has arrived behind it."""
+        wire = self._following(first)
         while self._next <= last:
-            head = wire.next_head(until, going)
-            if head is None:
+            heads = wire.next_heads(until, going)
+            if heads is None:
                 if not going():
-                    return found
+                    return
                 raise BrokerError("the broker does not send the entries in time")
-            self._permit(wire, head.messages)
-            place = (head.ledger, head.entry)
-            self._next = (head.ledger, head.entry + 1)
-            if head.deliver_at_ms and place in asked:
-                found[place] = head.deliver_at_ms
-        return found
+            self._permit(wire, heads.messages)
+            self._next = (heads.last[0], heads.last[1] + 1)
+            self._ahead |= heads.due_ms
 
     def _following(self, first: Place) -> Wire:
-        """A reader that is at this entry or not far before it."""
+        """A reader that has read this entry, or is at it, or not far before it."""
         ledger, entry = first
         near = self._next[0] == ledger and 0 <= entry - self._next[1] <= PERMITS
-        if self._wire is None or not near:
+        read = self._ahead_from <= first < self._next
+        if self._wire is None or not (near or read):
             self.close()
             self._wire = reader_on(
                 self._topic,
@@ -81,7 +85,7 @@ class EntryFollower:
                 after=(ledger, entry - 1),
                 name=f"ackd-delays-{uuid.uuid4().hex[:10]}",
             )
-            self._next = first
+            self._next = self._ahead_from = first
             self._permits = 0
             self._permit(self._wire, PERMITS)
         return self._wire

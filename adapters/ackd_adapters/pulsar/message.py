@@ -38,8 +38,7 @@ def partition_key(key: bytes | None) -> str | None:
 
 def read_key(text: str, found: Mapping[str, str]) -> bytes | None:
     """The key of a received message."""
-    packed = found.get(KEY)
-    if packed is not None:
+    if found and (packed := found.get(KEY)) is not None:
         return _unpack(packed)
     return text.encode() if text else None
 

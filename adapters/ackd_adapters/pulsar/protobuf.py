@@ -62,7 +62,7 @@ def octets(fields: Fields, field: int) -> bytes:
     return found if isinstance(found, bytes) else b""
 
 
-def varint(data: bytes, at: int) -> tuple[int, int]:
+def varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
     """(the number, where it ends). Raises IndexError where the data ends before it."""
     byte = data[at]
     at += 1

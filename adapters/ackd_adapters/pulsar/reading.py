@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pulsar
@@ -19,11 +20,10 @@ from ackd.ports import Condition, Delay, EndReached, Fetched, OutOfRange, Record
 from ackd_adapters.pulsar import errors
 from ackd_adapters.pulsar.box import Box
 from ackd_adapters.pulsar.connection import Connection
-from ackd_adapters.pulsar.delays import Delays
-from ackd_adapters.pulsar.ids import batch_of
+from ackd_adapters.pulsar.delays import Alone, Delays
 from ackd_adapters.pulsar.logs import Logs
-from ackd_adapters.pulsar.message import read_headers, read_key
 from ackd_adapters.pulsar.numbering import Position
+from ackd_adapters.pulsar.records import RecordMaker
 from ackd_adapters.pulsar.tables import Tables
 
 BATCH_RECORDS: Final = 500
@@ -38,7 +38,16 @@ class _GapError(Exception):
     """Read once more from where the gap begins."""
 
 
-# tidy: long-class attributes=20 -- the state of one reader
+@dataclass(slots=True)
+class ReadBatch:
+    """What was read since the engine got something. `alone`: messages outside of batches."""
+
+    records: list[Record] = field(default_factory=list)
+    alone: list[Alone] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+# tidy: long-class attributes=19 -- the state of one reader
 class Reading:
     """A running session. `stop` is final; `hold` and `go` pause it."""
 
@@ -62,8 +71,7 @@ class Reading:
         self._next = offset
         self._reported_end = -1
         self._delays = delays
-        self._entries: dict[int, Position] = {}
-        self._ledger = (-1, 0, 0)
+        self._made = RecordMaker(tables, partition)
         self._in_vain = ""
         self._gone: OutOfRange | None = None
         self._gap = -1
@@ -154,19 +162,19 @@ class Reading:
 
     def _batch(self, reader: Any) -> bool:
         """Read and pass on what is there. True: the session is over."""
-        records: list[Record] = []
+        batch = ReadBatch()
         begun = self._next
         over = False
         try:
-            over = self._fill(reader, records)
+            over = self._fill(reader, batch)
         finally:
             # Also when the client or a question to the broker failed: what was read counts as read.
             if self._stopped.is_set():
                 over = True
-            elif records:
-                size = sum(record.size() for record in records)
-                delays = self._find_delays(records, begun) if self._delays.wanted else None
-                self._box.put(Fetched(self.partition, self.session, records, delays), size)
+            elif batch.records:
+                delays = self._find_delays(batch, begun) if self._delays.wanted else None
+                fetched = Fetched(self.partition, self.session, batch.records, delays)
+                self._box.put(fetched, batch.size_bytes)
         if over:
             if self._gone is not None:
                 self._box.put(self._gone)
@@ -175,68 +183,39 @@ class Reading:
             self._tell_end(reader)
         return False
 
-    def _fill(self, reader: Any, records: list[Record]) -> bool:
+    def _fill(self, reader: Any, batch: ReadBatch) -> bool:
         """Collect a batch. True: retention was faster than this session."""
-        size, wait_ms = 0, IDLE_MS
-        while len(records) < BATCH_RECORDS and size < BATCH_BYTES:
+        # Without the wrapping in Python, which makes objects of its own for each message.
+        read, make = getattr(reader, "_reader", reader).read_next, self._made.make
+        records, wait_ms = batch.records, IDLE_MS
+        while len(records) < BATCH_RECORDS and batch.size_bytes < BATCH_BYTES:
             try:
-                message = reader.read_next(wait_ms)
+                message = read(wait_ms)
             except pulsar.Timeout:
                 return False
             wait_ms = 0
-            record, after = self._record(message)
-            if record.offset < self._next:
-                continue
-            if record.offset > self._next:
+            record, after, alone = make(message)
+            if record.offset != self._next:
+                if record.offset < self._next:
+                    continue
                 if self._passed():
                     return True
                 self._look_twice()
             self._next = after
             records.append(record)
-            size += record.size()
+            batch.size_bytes += record.size()
+            if alone is not None:
+                batch.alone.append((record.offset, alone))
         return False
 
-    def _record(self, message: Any) -> tuple[Record, int]:
-        """The record and the next offset: after the entry, when this is its last message."""
-        place = message.message_id()
-        batch, count = batch_of(place)
-        ledger, entry = place.ledger_id(), place.entry_id()
-        if ledger != self._ledger[0]:
-            self._ledger = self._numbered(ledger)
-        _, base, room = self._ledger
-        first = base + entry * room
-        if batch < 0:
-            offset, after = first, first + room
-            if self._delays.wanted:
-                self._entries[offset] = Position(ledger, entry, 0)
-        elif batch < room:
-            offset = first + batch
-            after = offset + 1 if batch + 1 < count else first + room
-        else:
-            at = Position(ledger, entry, batch)
-            found = self._tables.numbering(self.partition, ledger, gives=True)
-            offset = after = found.offset(at)  # raises an error that says what to do
-        given = message.properties()
-        value = None if message.has_null_value() else message.data()
-        key = read_key(message.partition_key(), given)
-        headers = read_headers(given)
-        return Record(offset, key, value, headers, message.publish_timestamp()), after
-
-    def _numbered(self, ledger: int) -> tuple[int, int, int]:
-        """A ledger, the offset of its first entry, and its room for a batch: they never change."""
-        found = self._tables.numbering(self.partition, ledger, gives=True)
-        return ledger, found.offset(Position(ledger, 0, 0)), found.room(ledger)
-
-    def _find_delays(self, records: list[Record], begun: int) -> dict[int, Delay]:
+    def _find_delays(self, batch: ReadBatch, begun: int) -> dict[int, Delay]:
         """Find out when messages with client-set delays are due; waits for answers. If that fails,
         they are read again from `begun`: what the engine did not get must not count as read (I1).
         """
-        entries, self._entries = self._entries, {}
-        at = {
-            record.offset: entries[record.offset] for record in records if record.offset in entries
-        }
         try:
-            found = self._delays.find(records, at, lambda: not self._stopped.is_set())
+            found = self._delays.find(
+                batch.records, batch.alone, lambda: not self._stopped.is_set()
+            )
         except BaseException:
             self._next = begun
             raise

@@ -12,10 +12,11 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
 
 from ackd.errors import BrokerError
+from ackd_adapters.pulsar.heads import HeadReader, Heads
 from ackd_adapters.pulsar.protobuf import Fields, decode, encode, number, octets
 
 CLIENT: Final = b"ackd"
@@ -28,12 +29,10 @@ SLICE_S: Final = 0.2
 REDIRECTS_MAX: Final = 10
 READER: Final = 1
 """The number of the one reader of a connection."""
-_MAGIC: Final = b"\x0e\x01"
 
 CONNECT: Final = 2
 CONNECTED: Final = 3
 SUBSCRIBE: Final = 4
-MESSAGE: Final = 9
 FLOW: Final = 11
 SUCCESS: Final = 13
 ERROR: Final = 14
@@ -45,10 +44,6 @@ LOOKUP_ANSWER: Final = 24
 AUTH_CHALLENGE: Final = 36
 _REDIRECT: Final = 0
 _FAILED: Final = 2
-_BATCH_MESSAGES: Final = 11
-_DELIVER_AT: Final = 19
-_TAGS: Final = tuple(encode({field: 0})[:-1] for field in (_BATCH_MESSAGES, _DELIVER_AT))
-"""How these fields begin. Most entries have neither, and need not be read then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +56,13 @@ class ClusterAccess:
     timeout_s: float
 
 
-class EntryHead(NamedTuple):
-    """What an entry's metadata says. `deliver_at_ms` is 0 for an entry that was not delayed."""
-
-    ledger: int
-    entry: int
-    messages: int
-    deliver_at_ms: int
-
-
 class Wire:
     """A connection that has shaken hands. Raises BrokerError, also when the broker closes it."""
 
     def __init__(self, address: str, access: ClusterAccess, *, proxied_to: str = "") -> None:
         self._buffer = bytearray()
         self._at = 0
+        self._heads = HeadReader()
         try:
             self._socket = _connected(address, access)
         except (OSError, ValueError) as error:
@@ -109,30 +96,32 @@ class Wire:
         self.tell(kind, fields)
         return self._wait(answer, timeout_s)
 
-    def next_head(self, until: float, going: Callable[[], bool]) -> EntryHead | None:
-        """The head of the next entry; None when the time (monotonic) is over, or nobody wants it
-        any more.
+    def next_heads(self, until: float, going: Callable[[], bool]) -> Heads | None:
+        """The heads of the next entries, of all that have arrived; None when the time (monotonic)
+        is over, or nobody wants them any more.
         """
         while True:
-            frame = self._frame(until, going)
-            if frame is None:
+            size = self._arrived(until, going)
+            if size is None:
                 return None
-            kind, command, rest = frame
-            if kind == MESSAGE:
-                place = decode(octets(command, 2))
-                batch, due_ms = _metadata(rest)
-                return EntryHead(number(place, 1), number(place, 2), batch, due_ms)
-            self._other(kind, command)
+            try:
+                self._at, heads = self._heads.read(self._buffer, self._at)
+            except (ValueError, IndexError) as error:
+                raise BrokerError(f"the head of an entry can't be read: {error}") from None
+            if heads is not None:
+                return heads
+            self._other(*self._command(size))
 
     def _wait(self, kind: int, timeout_s: float) -> Fields:
         until = time.monotonic() + timeout_s
         while True:
-            frame = self._frame(until, lambda: True)
-            if frame is None:
+            size = self._arrived(until, lambda: True)
+            if size is None:
                 raise BrokerError("the broker does not answer")
-            if frame[0] == kind:
-                return frame[1]
-            self._other(frame[0], frame[1])
+            found, fields = self._command(size)
+            if found == kind:
+                return fields
+            self._other(found, fields)
 
     def _other(self, kind: int, command: Fields) -> None:
         if kind == PING:
@@ -143,25 +132,28 @@ class Wire:
             # The topic moves, or the token is to be renewed: a new connection does both.
             raise BrokerError("the broker closed the reader")
 
-    def _frame(
-        self, until: float, going: Callable[[], bool]
-    ) -> tuple[int, Fields, memoryview] | None:
+    def _arrived(self, until: float, going: Callable[[], bool]) -> int | None:
+        """Wait until a frame is there as a whole, and return its size."""
         while True:
-            size = self._int(0) if len(self._buffer) - self._at >= 4 else -1  # noqa: PLR2004 -- a size
+            there = len(self._buffer) - self._at
+            size = self._int(0) if there >= 4 else -1  # noqa: PLR2004 -- a size
             if size > FRAME_BYTES_MAX:
                 raise BrokerError(f"the broker sent a frame of {size} bytes")
-            if 0 <= size <= len(self._buffer) - self._at - 4:
-                break
+            if 0 <= size <= there - 4:
+                return size
             if not self._receive(until, going):
                 return None
+
+    def _command(self, size: int) -> tuple[int, Fields]:
+        """Take the frame that is there. What it has behind its command is dropped."""
         begin = self._at + 8
-        command_size = self._int(4)
-        whole = bytes(self._buffer[begin : self._at + 4 + size])
+        end = min(begin + self._int(4), self._at + 4 + size)
+        command = bytes(self._buffer[begin:end])
         self._at += 4 + size
         try:
-            command = decode(whole[:command_size])
-            kind = number(command, 1)
-            return kind, decode(octets(command, kind)), memoryview(whole)[command_size:]
+            found = decode(command)
+            kind = number(found, 1)
+            return kind, decode(octets(found, kind))
         except (ValueError, IndexError) as error:
             raise BrokerError(f"the broker's answer can't be read: {error}") from None
 
@@ -253,17 +245,3 @@ def _connected(address: str, access: ClusterAccess) -> socket.socket:
     except BaseException:
         plain.close()
         raise
-
-
-def _metadata(rest: memoryview) -> tuple[int, int]:
-    """(messages of the entry, when it is due). Raises BrokerError."""
-    at = 6 if bytes(rest[:2]) == _MAGIC else 0
-    size = int.from_bytes(rest[at : at + 4], "big")
-    data = bytes(rest[at + 4 : at + 4 + size])
-    if len(data) == size and not any(begin in data for begin in _TAGS):
-        return 1, 0
-    try:
-        found = decode(data)
-    except (ValueError, IndexError) as error:
-        raise BrokerError(f"the metadata of an entry can't be read: {error}") from None
-    return number(found, _BATCH_MESSAGES, 1), number(found, _DELIVER_AT)

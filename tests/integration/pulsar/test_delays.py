@@ -13,7 +13,8 @@ import pytest
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import ConsumerSpec, Delay, Fetched
-from ackd_adapters.pulsar.wire import EntryHead, Wire
+from ackd_adapters.pulsar.heads import Heads
+from ackd_adapters.pulsar.wire import Wire
 from ackd_testing import Reader
 from ackd_testing.lab import load, open_broker
 from tests.support.pulsar import Pulsar, bare
@@ -24,14 +25,14 @@ HOUR_MS = 3_600_000
 
 
 class Breaking:
-    """In place of `Wire.next_head`. `asked` counts the questions."""
+    """In place of `Wire.next_heads`. `asked` counts the questions."""
 
     def __init__(self) -> None:
         self.broken = False
         self.asked = 0
-        self.real = Wire.next_head
+        self.real = Wire.next_heads
 
-    def __call__(self, wire: Wire, until: float, going: Callable[[], bool]) -> EntryHead | None:
+    def __call__(self, wire: Wire, until: float, going: Callable[[], bool]) -> Heads | None:
         self.asked += 1
         if self.broken:
             raise BrokerError("the connection broke")
@@ -59,10 +60,10 @@ async def test_i5_without_an_answer_messages_come_without_their_delay(
     await asyncio.to_thread(pulsar.admin.create_topic, f"public/default/{topic}")
     breaking = Breaking()
 
-    def next_head(wire: Wire, until: float, going: Callable[[], bool]) -> EntryHead | None:
+    def next_heads(wire: Wire, until: float, going: Callable[[], bool]) -> Heads | None:
         return breaking(wire, until, going)
 
-    monkeypatch.setattr(Wire, "next_head", next_head)
+    monkeypatch.setattr(Wire, "next_heads", next_heads)
     options: dict[str, str | int] = {
         "service_url": pulsar.url,
         "admin_url": pulsar.web_url,

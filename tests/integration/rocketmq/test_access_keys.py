@@ -9,7 +9,9 @@ import pytest
 
 from ackd.api.messages import SettleVerb
 from ackd.api.progress import Position, SeekRequest, SeekTo
+from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
+from ackd_adapters.rocketmq.positions import QueueName, RocketMQPositions
 from tests.integration.rocketmq.seeking import plan, seek
 from tests.integration.rocketmq.shop import NAME, Shop
 from tests.integration.rocketmq.test_resets import acked, nothing_more, told
@@ -98,3 +100,24 @@ async def test_the_remoting_client_signs_with_the_same_key(
         with pytest.raises(BrokerError, match="signature") as refused:
             await it.range(queue)
     assert "not-the-secret" not in str(refused.value)
+
+
+async def test_what_each_question_to_a_broker_needs(guarded: RocketMQ, tmp_path: Path) -> None:
+    """When it was started it tells any user; first and end offsets need `Get`."""
+    name, right = "rights", tmp_path / "right"
+    await asyncio.to_thread(right.write_text, SECRET_KEY + "\n")
+    async with admin(guarded.ports.names, access_key=ACCESS_KEY, secret_key_file=right) as it:
+        await it.make_topic(name, 1)
+        await it.make_group(name, retries=1_000, orderly=False)
+    part = TopicPartition(name, 0)
+    for user, rights in (("sends", ["Pub"]), ("consumes", ["Pub", "Sub"]), ("asks", ["Get"])):
+        await asyncio.to_thread(guarded.admin.user, user, SECRET_KEY, *rights)
+        async with admin(guarded.ports.names, access_key=user, secret_key_file=right) as it:
+            asks = RocketMQPositions(it, name, lambda _: QueueName("broker-a", 0), lambda _: [part])
+            assert await asks.booted_ms(part) > 0
+            if "Get" in rights:
+                assert await asks.range(part) == (0, 0)
+                continue
+            with pytest.raises(BrokerError, match="no permission") as refused:
+                await asks.range(part)
+            assert asks.refused(refused.value)

@@ -1,7 +1,7 @@
 """What others delayed: letters in `-RETRY` topics, and metadata for `deliverAfter`."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -9,10 +9,10 @@ import pytest
 from ackd.errors import BrokerError
 from ackd.ports import Delay, Record
 from ackd_adapters.pulsar.config import PulsarOptions
-from ackd_adapters.pulsar.delays import Delays
+from ackd_adapters.pulsar.delays import Alone, Delays
 from ackd_adapters.pulsar.entries import EntryFollower
+from ackd_adapters.pulsar.heads import Place
 from ackd_adapters.pulsar.letters import DELAY_MS_MAX, holds_letters, letter, topics_of
-from ackd_adapters.pulsar.numbering import Position
 from ackd_adapters.pulsar.wire import ClusterAccess
 
 PUBLISHED_MS = 1_700_000_000_000
@@ -76,12 +76,12 @@ class Log(EntryFollower):
     def __init__(self, *script: dict[int, int] | str) -> None:
         super().__init__(cast("ClusterAccess", None), "t")
         self.script = list(script)
-        self.asked: list[list[int]] = []
+        self.asked: list[tuple[int, int]] = []
 
     def due(
-        self, wanted: Sequence[Position], until: float, going: Callable[[], bool]
-    ) -> dict[tuple[int, int], int]:
-        self.asked.append([each.entry for each in wanted])
+        self, first: Place, last: Place, until: float, going: Callable[[], bool]
+    ) -> dict[Place, int]:
+        self.asked.append((first[1], last[1]))
         said = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         if isinstance(said, str):
             raise BrokerError(said)
@@ -98,9 +98,9 @@ def delays(log: Log, wait_ms: int = 0, topic: str = "orders", *, honor: bool = T
     return Delays(options, topic, lambda: log)
 
 
-def at(*entries: int) -> dict[int, Position]:
+def at(*entries: int) -> list[Alone]:
     """Entries whose offsets are ten times their number."""
-    return {entry * 10: Position(7, entry, 0) for entry in entries}
+    return [(entry * 10, (7, entry)) for entry in entries]
 
 
 def yes() -> bool:
@@ -111,16 +111,23 @@ def test_one_question_for_all_and_what_is_due_already_has_no_delay() -> None:
     log = Log({3: DUE_MS, 5: PUBLISHED_MS})
     asks = delays(log)
     assert asks.find([], at(*range(100)), yes) == {30: Delay(DUE_MS, 0)}
-    assert log.asked == [list(range(100))]
-    assert asks.find([], {}, yes) == {}
+    assert log.asked == [(0, 99)]
+    assert asks.find([], [], yes) == {}
+    assert log.asked == [(0, 99)]
     assert asks.in_vain == ""
+
+
+def test_the_delay_of_what_is_in_a_batch_among_them_is_not_kept() -> None:
+    """Clients put nothing delayed into a batch; entry 3 is one."""
+    asks = delays(Log({3: DUE_MS, 4: DUE_MS}))
+    assert asks.find([], at(2, 4), yes) == {40: Delay(DUE_MS, 0)}
 
 
 def test_what_failed_is_asked_again_for_a_while() -> None:
     log = Log("away", "away", {1: DUE_MS})
     asks = delays(log, wait_ms=60_000)
     assert asks.find([], at(1, 2), yes) == {10: Delay(DUE_MS, 0)}
-    assert log.asked == [[1, 2]] * 3
+    assert log.asked == [(1, 2)] * 3
     assert asks.in_vain == ""
 
 
@@ -133,7 +140,7 @@ def test_i5_nobody_is_held_up_for_ever_by_a_broker_that_does_not_tell() -> None:
     log.asked.clear()
     # From now on one question a batch, until one is answered.
     assert asks.find([], at(2), yes) == {}
-    assert log.asked == [[2]]
+    assert log.asked == [(2, 2)]
     log.script = [{3: DUE_MS}]
     assert asks.find([], at(3), yes) == {30: Delay(DUE_MS, 0)}
     assert asks.in_vain == ""
@@ -160,7 +167,7 @@ def test_letters_are_not_asked_about_unless_they_say_nothing() -> None:
         10: Delay(DUE_MS, 3),
         20: Delay(DUE_MS, 0),
     }
-    assert log.asked == [[1, 2]]
+    assert log.asked == [(1, 2)]
 
 
 @pytest.mark.parametrize("topic", ["ackd.retry.work", "a/b/ackd.dead.work", "orders-work-DLQ"])

@@ -137,8 +137,16 @@ class BrokerResets:
         return positions is not None and positions.on
 
     async def _boot_ms(self, tp: TopicPartition) -> int:
+        """When the broker's run began; 0: nobody knows, or tells."""
         positions = self._state.broker_positions
-        return await positions.booted_ms(tp) if positions is not None and positions.on else 0
+        if positions is None or not positions.on:
+            return 0
+        try:
+            return await positions.booted_ms(tp)
+        except BrokerError as error:
+            if not positions.refused(error):
+                raise
+            return 0
 
     async def _note(self, partition: Partition, run: _Run, now_ms: int) -> None:
         """Note the broker's run for the next owner, once no crash of before brings anything."""

@@ -96,6 +96,18 @@ async def test_a_broker_that_is_away_is_asked_again(queue: GivenQueue) -> None:
     assert queue.told(CAME)
 
 
+async def test_r8_who_may_not_ask_when_the_broker_was_started_is_told_all_the_same(
+    queue: GivenQueue,
+) -> None:
+    """Rights were taken away, or a proxy stands in for the broker now."""
+    positions = queue.asks()
+    await queue.all_acked(COUNT, 2 * CALM_MS)
+    positions.may_ask = False
+    await queue.gives(0, 5)
+    await queue.passes()
+    assert queue.told(CAME)
+
+
 async def test_with_an_order_what_is_locked_together_may_come_again(queue: GivenQueue) -> None:
     """When the hold of one ends, all that were given with it come."""
     queue.world.state.configured = replace(queue.world.state.configured, ordering="key")
