@@ -68,7 +68,7 @@ class HeadReader:
         """
         due_ms: dict[Place, int] = {}
         messages, last = 0, (-1, -1)
-        end, find, sizes, place_of = len(data), data.find, _SIZES, self._place
+        end, find, sizes, position_of = len(data), data.find, _SIZES, self._place
         while end - at >= _SIZES_BYTES:
             size, command_size = sizes(data, at)
             stop = at + 4 + size
@@ -76,7 +76,7 @@ class HeadReader:
                 break
             command_at = at + _SIZES_BYTES
             try:
-                place = place_of(data, command_at, command_size)
+                place = position_of(data, command_at, command_size)
                 if place is None:
                     break
                 begin, ends = _metadata(data, command_at + command_size, stop)
