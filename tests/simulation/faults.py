@@ -77,8 +77,9 @@ class Nemesis:
     def _sidecar(self) -> Sidecar:
         return self._random.choice(self._run.sidecars)
 
-    def _boot_later(self, sidecar: Sidecar, most_ms: int = 4_000) -> None:
-        self._world.after(self._random.randint(20, most_ms) * MS, self._boot, sidecar)
+    def _boot_later(self, sidecar: Sidecar, most_ms: int = 4_000, drain_ms: int = 0) -> None:
+        after_ms = drain_ms + self._random.randint(20, most_ms)
+        self._world.after(after_ms * MS, self._boot, sidecar)
 
     def _boot(self, sidecar: Sidecar) -> None:
         if sidecar.name not in self._held:
@@ -102,8 +103,9 @@ class Nemesis:
 
     def _stop(self) -> None:
         sidecar = self._sidecar()
-        sidecar.stop()
-        self._boot_later(sidecar, 8_000)
+        drain_ms = self._run.plan.drain_ms
+        sidecar.stop(drain_ms)
+        self._boot_later(sidecar, 8_000, drain_ms)
 
     def _freeze(self) -> None:
         """A zombie: everybody else goes on meanwhile."""

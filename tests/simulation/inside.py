@@ -6,7 +6,7 @@ part of the simulator (`parts`) and no row of the transition table can make it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import reduce
 from importlib import import_module
@@ -54,6 +54,16 @@ def _deaf_to_the_unknown(failed: Callable[..., None]) -> object:
             failed(self, call, error)
 
     return deaf
+
+
+def _as_settles(ask_all: Callable[..., Awaitable[None]]) -> object:
+    async def as_settles(self: object, pending: object, _: object, answered: object) -> None:
+        def ask(group: Any) -> object:
+            return group.of.ask(group, group.ops)
+
+        await ask_all(self, pending, ask, answered)
+
+    return as_settles
 
 
 def _counts_on(_: object) -> object:
@@ -109,6 +119,9 @@ TABLE: Final[dict[str, Inside]] = {
     ),
     "an unknown outcome is ignored": Inside(
         "ackd.engine.partition.partition", "Partition.failed", _deaf_to_the_unknown
+    ),
+    "a look that is repeated is an ack": Inside(
+        "ackd.engine.settlement.settle", "Settler._ask_all", _as_settles
     ),
     "a lease that ended is counted on": Inside(
         "ackd.core.ledger.entries", "Entries.uncount", _counts_on

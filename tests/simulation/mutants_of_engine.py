@@ -12,7 +12,7 @@ from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.errors import StoreUnknownError
 from tests.simulation.mutant import Mutant
 from tests.simulation.parts import Parts, SeededRuntime
-from tests.simulation.plan import Story
+from tests.simulation.plan import DRAINED, Story
 from tests.simulation.process import Process
 from tests.simulation.seams import DONE
 from tests.simulation.store import StoreServer
@@ -83,5 +83,6 @@ MUTANTS = (
         "an ack is answered before the store", "R11", Parts(runtime=AnswersBefore), Story(("net",))
     ),
     Mutant("an unknown outcome is a yes", "R12", Parts(store=UnknownIsYes), Story(("net",))),
+    Mutant("a look that is repeated is an ack", "I4", story=DRAINED),
     Mutant("a told lease is given back", "R21", Parts(runtime=GivesBackWhatWasTold)),
 )

@@ -80,6 +80,7 @@ class Plan:
     wait_ms: int = 0  # applications wait so long, each at a sidecar of its own; 0: drawn, anywhere
     attempts: int = 0  # after so many a message is dead; 0: as many as the default says
     gap_us: int = 0  # messages come about so far apart; 0: any time
+    drain_ms: int = 0  # a clean stop waits so long for leases to be settled
     general: int = 0  # 1: any features together (`general`)
     weights: dict[str, int] = field(default_factory=dict)
     acts: list[Act] = field(default_factory=list)
@@ -119,6 +120,11 @@ ORDERED = 0.2
 
 REDRIVE = Story(("redrive", "redrive", "kill", "fuse", "rebalance"), (("stuck_ms", 1_500),), "dead")
 """Dead letters are put back to the group while sidecars die."""
+
+DRAINED = Story(
+    ("stop", "stop", "store_restart", "store_failover", "kill"), (("drain_ms", 4_000),), "slow"
+)
+"""Sidecars wait for leases when they stop, while the store restarts and sidecars die."""
 
 RESET = Story(
     ("reset", "reset", "fuse", "rebalance"), (("stuck_ms", 1_000), ("session_ms", 3_000)), "slow"

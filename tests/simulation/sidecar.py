@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,13 +127,17 @@ class Sidecar:
         for request in requests:
             self._later(request, None, ConnectionError("reset"))
 
-    def stop(self) -> None:
-        """A clean stop: drain is left out, progress is told, the process ends."""
+    def stop(self, drain_ms: int = 0) -> None:
+        """A clean stop: it waits so long for leases to be settled, tells progress, and ends."""
         runtime, process = self.runtime, self.process
         if runtime is None or not process.running:
             return
 
         async def stop() -> None:
+            if drain_ms:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(drain_ms / 1000):
+                        await runtime.drain()
             await runtime.stop()
             self.kill()
 

@@ -26,6 +26,7 @@ STORIES: Final = {
     "promoted": plan.PROMOTED,
     "promoted-keys": plan.PROMOTED_KEYS,
     "blocked": plan.BLOCKED,
+    "drained": plan.DRAINED,
     "redrive": plan.REDRIVE,
     "seek": plan.SEEK,
     "reset": plan.RESET,

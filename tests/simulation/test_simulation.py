@@ -27,6 +27,7 @@ from tests.simulation.mutants import MUTANTS
 from tests.simulation.parts import PARTS
 from tests.simulation.plan import (
     BLOCKED,
+    DRAINED,
     FAILOVER,
     GENERAL,
     KEYS,
@@ -261,6 +262,15 @@ def test_r5_what_the_group_moves_is_taken_from_nobody_who_delivers() -> None:
     """Who gave a partition up takes it back only until its next owner has it."""
     for seed in range(12):
         outcome = simulate(seed, handovers.MOVES)
+        assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_i1_who_stops_looks_at_leases_and_ends_none() -> None:
+    """Also while the store is back from a restart and its records are not repaired yet."""
+    for seed in range(20):
+        outcome = simulate(seed, DRAINED)
         assert outcome.violation is None, rerun(outcome)
 
 
