@@ -163,6 +163,11 @@ bench: .venv/.dev ## measure receive and settle on a real broker; writes into .c
 torture: .venv/.dev ## 60 random kills of sidecars, broker, store and application under load, and a verdict
 	@$(BIN)/python -m ackd torture --start kafka $(OWN_KAFKA) --kills 60 --json .cache/chaos/torture.json $(ARGS)
 
+.PHONY: campaign
+campaign: .venv/.dev ## random worlds on real parts, with kills and a verdict each; HOURS=n
+	@tests/support/apt.sh
+	@$(BIN)/python -m tests.campaign --hours $(or $(HOURS),1) $(ARGS)
+
 .PHONY: judge
 judge: .venv/.dev ## Porcupine's verdict on histories of `ackd torture --export`; FILES="one.edn other.edn"
 	@$(BIN)/python -m tests.proof.porcupine $(FILES)

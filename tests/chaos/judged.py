@@ -90,8 +90,7 @@ def _settings(plan: SidecarPlan) -> SidecarPlan:
 
 def parts_of(deployment: Deployment, *, hurt_broker: bool) -> list[Part]:
     """What may be broken."""
-    parts: list[Part] = [*deployment.sidecars]
-    parts += [each for each in (deployment.store, deployment.replica) if each is not None]
+    parts: list[Part] = [*deployment.sidecars, *deployment.stores]
     if hurt_broker and isinstance(deployment.broker, RocketMQClusterAt):
         parts += deployment.broker.parts()
     elif hurt_broker and deployment.broker is not None:

@@ -182,8 +182,7 @@ async def _torture(
         plan=lambda plan: _configured(plan, arguments),
     )
     async with deployed(setup) as deployment:
-        parts: list[Part] = [*deployment.sidecars]
-        parts += [each for each in (deployment.store, deployment.replica) if each is not None]
+        parts: list[Part] = [*deployment.sidecars, *deployment.stores]
         if arguments.parts and deployment.broker is not None:
             parts.append(deployment.broker)
         say(f"started: {', '.join(part.name for part in parts)}")

@@ -66,7 +66,7 @@ class Nemesis:
         async with asyncio.TaskGroup() as group:
             while started < kills:
                 await asyncio.sleep(self._rng.uniform(0.1, 1.0) * self._temper.pause_ms / 1000)
-                whole = [each for each in self.parts if each.name not in self._broken]
+                whole = [each for each in self.parts if self.whole(each.name)]
                 if len(self._broken) >= BROKEN_MAX or not whole:
                     continue
                 dice = self._rng.random()
@@ -108,9 +108,23 @@ class Nemesis:
         await asyncio.to_thread(part.thaw)
         self._end(note, part.name)
 
+    def whole(self, name: str) -> bool:
+        """Whether this part is not broken now."""
+        return name not in self._broken
+
+    async def strike(
+        self, what: str, name: str, begin: Callable[[], None], end: Callable[[], None], for_ms: int
+    ) -> None:
+        """Any other fault of a part, for so long."""
+        note = self._begin(what, name)
+        await asyncio.to_thread(begin)
+        await asyncio.sleep(for_ms / 1000)
+        await asyncio.to_thread(end)
+        self._end(note, name)
+
     async def cut(self, proxy: Proxy) -> None:
         """Reset connections; sometimes refuse new ones for a while, or hold all bytes back."""
-        if proxy.name in self._broken:
+        if not self.whole(proxy.name):
             return
         how = self._rng.choice(["cut", "refuse", "hold"])
         note = self._begin(how, proxy.name)

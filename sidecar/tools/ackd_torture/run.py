@@ -8,6 +8,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from ackd_torture.checker import Verdict, check
 from ackd_torture.child import BrokerPart, Child, Part
@@ -30,10 +31,26 @@ class Deployment:
 
     urls: list[str]
     sidecars: list[Sidecar] = field(default_factory=list)
-    store: Part | None = None
-    replica: Part | None = None
+    stores: Sequence[Part] = ()
     broker: BrokerPart | None = None
     proxies: list[Proxy] = field(default_factory=list)
+
+
+class StoreServers(Protocol):
+    """Several servers that together are the store, as behind Sentinel or in a cluster."""
+
+    @property
+    def url(self) -> str:
+        """Address for `store.url`; known once they run."""
+
+    def start(self) -> None:
+        """Start all; returns when they serve."""
+
+    def stop(self) -> None:
+        """End all for good; never raises."""
+
+    def parts(self) -> Sequence[Part]:
+        """What of it may be broken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +58,14 @@ class Setup:
     """What to start. `store`: `embedded` (one sidecar) or `redis` (a server of our own).
 
     `durability`: what a settle waits for; a store of our own has a replica for `replicated`.
+    `servers`: what takes the place of that one server and its replica.
     """
 
     broker: BrokerPart
     topic: str
     folder: Path
     store: str = "redis"
+    servers: StoreServers | None = None
     durability: str = "everysec"
     sidecars: int = 2
     partitions: int = 4
@@ -68,15 +87,14 @@ async def deployed(setup: Setup) -> AsyncIterator[Deployment]:
         await asyncio.to_thread(broker.start)
         await asyncio.to_thread(broker.create_topic, setup.topic, setup.partitions)
         proxies: list[Proxy] = []
-        store: Valkey | None = None
-        replica: Valkey | None = None
+        stores: Sequence[Part] = ()
         url = "embedded"
-        if setup.store == "redis":
-            fsync = "always" if setup.durability == "always" else "everysec"
-            store = await _started(stack, Valkey(setup.folder, fsync=fsync))
-            if setup.durability == "replicated":
-                copy = Valkey(setup.folder, "replica of the store", primary=store)
-                replica = await _started(stack, copy)
+        if setup.servers is not None:
+            stack.callback(setup.servers.stop)
+            await asyncio.to_thread(setup.servers.start)
+            stores, url = setup.servers.parts(), setup.servers.url
+        elif setup.store == "redis":
+            stores = [store, *_] = await _stores(stack, setup)
             url = store.url
             if setup.proxied:
                 proxies.append(await _proxied(stack, "way to the store", store.port))
@@ -97,8 +115,17 @@ async def deployed(setup: Setup) -> AsyncIterator[Deployment]:
             proxies += [await _proxied(stack, f"way to {s.name}", s.port) for s in sidecars]
             # Half of what clients say goes through proxies, so that both ways are known to work.
             urls += [f"http://127.0.0.1:{each.port}" for each in proxies if "way to s" in each.name]
-        part: Part = EmbeddedStore(sidecars[0]) if store is None else store
-        yield Deployment(urls, sidecars, part, replica, broker, proxies)
+        yield Deployment(urls, sidecars, stores or [EmbeddedStore(sidecars[0])], broker, proxies)
+
+
+async def _stores(stack: contextlib.AsyncExitStack, setup: Setup) -> list[Valkey]:
+    """A server, and its replica if settles wait for one."""
+    fsync = "always" if setup.durability == "always" else "everysec"
+    found = [await _started(stack, Valkey(setup.folder, fsync=fsync))]
+    if setup.durability == "replicated":
+        copy = Valkey(setup.folder, "replica of the store", primary=found[0])
+        found.append(await _started(stack, copy))
+    return found
 
 
 async def _started(stack: contextlib.AsyncExitStack, store: Valkey) -> Valkey:
