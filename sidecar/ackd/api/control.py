@@ -31,7 +31,8 @@ class Pause:
 class Cancel(msgspec.Struct, frozen=True, omit_defaults=True):
     """A wish to end one message, by its public id, made at `at_ms`. `done`: the outcome, acked
     or dead; empty until there is one. `places`: topic id, partition and offset of the message
-    and its copies.
+    and its copies. `topic_id`: that of the message's topic when it was made, in hex; empty if the
+    sidecar that was asked did not know it.
     """
 
     message: str
@@ -40,3 +41,4 @@ class Cancel(msgspec.Struct, frozen=True, omit_defaults=True):
     at_ms: int
     done: str = ""
     places: tuple[str, ...] = ()
+    topic_id: str = ""

@@ -30,7 +30,7 @@ from ackd.engine.base.tasks import Tasks
 from ackd.engine.control.control import Control
 from ackd.engine.partition.copy_headers import RetryCopy
 from ackd.engine.partition.failure_reasons import reason_text
-from ackd.engine.partition.owned import OwnedPartitions
+from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
 from ackd.engine.retry.body_spill import BodySpill
 from ackd.engine.retry.claims import CopyClaims
@@ -58,7 +58,9 @@ class Cancels:
         partitions: OwnedPartitions,
         bodies: BodySpill,
         claims: CopyClaims,
+        topics: Topics,
     ) -> None:
+        self._topics = topics
         self._state = state
         self._context = context
         self._control = control
@@ -76,7 +78,9 @@ class Cancels:
         StoreError.
         """
         control = self._control
-        wish = Cancel(message, then, reason, control.now_ms())
+        # A topic that is made again has other messages of the same ids (R1).
+        topic_id = (self._topics.id_of(message_place(message)[0].topic) or b"").hex()
+        wish = Cancel(message, then, reason, control.now_ms(), topic_id=topic_id)
 
         def add(live: Live) -> Live:
             others = [each for each in live.cancels if each.message != message]
@@ -157,6 +161,8 @@ class Cancels:
             return None
         partition, offset, entry = found
         retry_copy = await self._retry_copy(partition, offset)
+        if not _meant(wish, partition, retry_copy):
+            return None
         done = await self._do(partition, offset, entry, retry_copy, wish)
         if done is None:
             return None
@@ -296,6 +302,17 @@ class Cancels:
 
     async def stop(self) -> None:
         await self._tasks.stop()
+
+
+def _meant(wish: Cancel, partition: Partition, retry_copy: RetryCopy | None) -> bool:
+    """Whether the message is of the topic that had this name when the cancel was asked for."""
+    if retry_copy is not None:
+        topic_id = retry_copy.origin.topic_id
+    elif partition.ledger.holds_copies:
+        return True  # a copy without its body: its name is all that is known
+    else:
+        topic_id = partition.key.topic_id
+    return wish.topic_id in ("", topic_id.hex())
 
 
 def _is(reply: RecordReply, outcome: Outcome) -> bool:

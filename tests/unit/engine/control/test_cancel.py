@@ -12,6 +12,7 @@ from ackd.engine.control.cancel import KEPT_MAX, WAIT_MS, Cancels
 from ackd.engine.control.control import Control
 from ackd.engine.partition.partition import Partition
 from ackd.errors import NotInFlightError
+from ackd.ports import TopicInfo
 from tests.unit.engine.copies import copies
 from tests.unit.engine.world import NAME, World
 
@@ -30,7 +31,9 @@ class Scene:
 async def scene(world: World) -> AsyncIterator[Scene]:
     control = Control(world.state, world.context)
     bodies, claims = copies(world)
-    cancels = Cancels(world.state, world.context, control, world.partitions, bodies, claims)
+    cancels = Cancels(
+        world.state, world.context, control, world.partitions, bodies, claims, world.topics
+    )
     control.connect(cancels.changed)
     partition = await world.owns(0, [0, 1])
     (lease,) = await world.leases(partition)
@@ -46,6 +49,15 @@ async def test_a_message_under_lease_ends_at_once(scene: Scene, then: CancelTo, 
     assert scene.world.clock.monotonic_ms() - began_ms < 100
     assert scene.partition.ledger.leased == 0
     assert scene.world.count("ackd_cancels_total", subscription=NAME, outcome=done) == 1
+
+
+async def test_r1_a_message_of_the_topic_before_is_not_one_of_this_one(scene: Scene) -> None:
+    """Somebody asks for the end of a message, and the topic is made again meanwhile."""
+    world = scene.world
+    world.topics.known["orders"] = TopicInfo("orders", b"the topic before", 4)
+    with pytest.raises(NotInFlightError):
+        await scene.cancels.cancel("orders/0/0", "ack", "")
+    assert scene.partition.ledger.leased == 1
 
 
 @pytest.mark.parametrize("then", ["dead", "ack"])

@@ -29,7 +29,13 @@ class Scene(RetryStage):
         super().__init__(world)
         control = Control(world.state, world.context)
         self.cancels = Cancels(
-            world.state, world.context, control, world.partitions, self.bodies, self.claims
+            world.state,
+            world.context,
+            control,
+            world.partitions,
+            self.bodies,
+            self.claims,
+            world.topics,
         )
         control.connect(self.cancels.changed)
         self.copy: RetryCopy
