@@ -301,13 +301,7 @@ class Subscription:
     def _build_operations(self) -> None:
         state, context = self.state, self.context
         self.cancels = Cancels(
-            state,
-            context,
-            self.control,
-            self.partitions,
-            self.bodies,
-            self.claims,
-            self.topics,
+            state, context, self.control, self.partitions, self.bodies, self.claims, self.topics
         )
         self.operations = Operations(
             state, context, self.control.end_halt, self.dead_letter_records, self._job
