@@ -28,6 +28,8 @@ FROM = "ACKD_SIMULATE_FROM"
 FRESH_SEEDS = 0
 """Some in each run once the one that docs/develop/simulator.md names is mended."""
 SEEDS = 100
+BESIDE_THEM = (215,)
+"""Seeds of rows that the hundred do not reach: a message is given up while its lease lives."""
 FOUND = (3797480076, 120036, 700076, 700111, 700175, 700218, 810171, 810133, 810402)
 """Seeds that showed a mistake of ackd or of its judge, as they are drawn today; see the test of
 each mistake, too: what is drawn may change. In their order: a copy that was replaced is put aside
@@ -59,7 +61,7 @@ def test_fresh_seeds_break_nothing() -> None:
 def test_most_transitions_are_reached() -> None:
     """By the same seeds in each run, none of which breaks an invariant."""
     coverage = Coverage()
-    for seed in range(SEEDS):
+    for seed in (*range(SEEDS), *BESIDE_THEM):
         outcome = simulate(seed, GENERAL)
         coverage.add(outcome.coverage)
         assert outcome.violation is None, rerun(outcome)
