@@ -42,6 +42,8 @@ def broken_down(
     plan: WorldPlan, error: BaseException, revision: str, began: str
 ) -> dict[str, object]:
     """Of a world without a verdict: a part did not start, or the time was over."""
+    while isinstance(error, BaseExceptionGroup):  # the first of those that ended it
+        error = error.exceptions[0]
     text = f"{type(error).__name__}: {error}"[:2_000]
     return {**_head(plan, revision, began), "verdict": "none", "error": text}
 

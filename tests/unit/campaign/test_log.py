@@ -34,6 +34,8 @@ def test_a_world_without_a_verdict_is_told_and_not_counted() -> None:
     plan = drawn(3, 10, 1_000)
     none = log.broken_down(plan, TimeoutError("too long"), "abc", "now")
     assert none["error"] == "TimeoutError: too long"
+    inner = ExceptionGroup("several", [ExceptionGroup("more", [ValueError("the cause")])])
+    assert log.broken_down(plan, inner, "abc", "now")["error"] == "ValueError: the cause"
     assert none["again"] == 'make campaign ARGS="--world 3 --kills 10 --rate 1000"'
     table = log.summary([none])
     assert table.endswith("Worlds without a verdict: 1.")
