@@ -206,27 +206,27 @@ class AdminQuestions:
         """Start asking where readers of this connection's isolation level stop. Raises
         `BrokerError`; a future fails with `KafkaException`.
         """
-        asked = self.client.list_offsets(
-            {ClientPartition(*each): LATEST for each in partitions},
-            isolation_level=self._isolation,
-            request_timeout=self._timeout_s,
-        )
-        return {
-            TopicPartition(each.topic, each.partition): _mapped(future, _offset)
-            for each, future in asked.items()
-        }
+        return self._ask_ends(partitions, self._isolation, _offset)
 
     def log_ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Future[Tail]]:
         """Start asking where logs end, open transactions included, and for their leaders' epochs.
         Raises `BrokerError`; a future fails with `KafkaException`.
         """
+        return self._ask_ends(partitions, IsolationLevel.READ_UNCOMMITTED, _tail)
+
+    def _ask_ends(
+        self,
+        partitions: Sequence[TopicPartition],
+        isolation: IsolationLevel,
+        read: Callable[[object], T],
+    ) -> dict[TopicPartition, Future[T]]:
         asked = self.client.list_offsets(
             {ClientPartition(*each): LATEST for each in partitions},
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            isolation_level=isolation,
             request_timeout=self._timeout_s,
         )
         return {
-            TopicPartition(each.topic, each.partition): _mapped(future, _tail)
+            TopicPartition(each.topic, each.partition): _mapped(future, read)
             for each, future in asked.items()
         }
 
