@@ -8,8 +8,6 @@ none is lost (I1), none comes again after its ack was told (I2), and none has tw
 from __future__ import annotations
 
 import argparse
-import gc
-import logging
 import sys
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -24,6 +22,7 @@ from tests.simulation.apps import App, Habits
 from tests.simulation.book import Coordinate, read_token
 from tests.simulation.broker import BrokerFaults
 from tests.simulation.group import Group
+from tests.simulation.guard import guarded
 from tests.simulation.held_broker import TOPIC, HeldCluster
 from tests.simulation.held_client import (
     HeldBroker,
@@ -34,7 +33,7 @@ from tests.simulation.held_client import (
 )
 from tests.simulation.parts import Parts
 from tests.simulation.process import Process
-from tests.simulation.run import NAME, _Alarm
+from tests.simulation.run import NAME
 from tests.simulation.sidecar import Place, Sidecar, settle_down
 from tests.simulation.store import StoreServer
 from tests.simulation.world import MS, START_US, S, Violation, World
@@ -384,29 +383,9 @@ def simulate_held(
     """One run from a seed, of the story that has this name."""
     story = HELD_STORIES[told]
     parts = PARTS if story.asks else BLIND_PARTS
-    collecting = gc.isenabled()
-    gc.disable()
-    logger = logging.getLogger("ackd")
-    before = logger.level
-    with on_virtual_time():
-        run = HeldRun(seed, story, parts)
-        alarm = _Alarm(run.world)
-        logger.setLevel(logging.ERROR)
-        logger.addHandler(alarm)
-        logger.propagate = False
-        violation: str | None = None
-        try:
-            run.execute()
-        except Violation as found:
-            violation = str(found)
-        finally:
-            logger.removeHandler(alarm)
-            logger.setLevel(logging.CRITICAL + 1)
-            run.clean_up()
-            logger.setLevel(before)
-            logger.propagate = True
-            if collecting:
-                gc.enable()
+    with on_virtual_time(), guarded(lambda: HeldRun(seed, story, parts)) as guard:
+        guard.run.execute()
+    run, violation = guard.run, guard.violation
     return HeldOutcome(
         seed,
         told,

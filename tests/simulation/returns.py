@@ -13,7 +13,7 @@ SETTLED_US: Final = 16 * S
 """After the last fault: sessions of the dead end, partitions are taken, pauses are over."""
 BACK_US: Final = 6 * S
 """The bound. The promise is 0.1 s; here a copy may ask its origin record again meanwhile."""
-HIDING: Final = frozenset(("clock", "flush", "evict", "store_silent", "change", "seek", "remake"))
+HIDING: Final = frozenset(("clock", "flush", "evict", "store_silent", "change", "seek"))
 """Faults after which nobody can tell when a lease ends, or whether it may be handed out."""
 
 
@@ -33,6 +33,8 @@ class Returns:
         if not self._judged:
             return
         for at, message in self._seen.book.messages.items():
+            if at.topic_id in self._seen.book.retired:
+                continue  # its topic was deleted, perhaps while it was under lease
             ended_us = self._ended_us(at, message)
             over_us = self._seen.world.now_us - max(ended_us, calm_us + self._settled_us)
             if ended_us and over_us > BACK_US:

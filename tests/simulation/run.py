@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import logging
 from dataclasses import dataclass, field
 from random import Random
 from typing import TypedDict
@@ -26,6 +24,7 @@ from tests.simulation.faults import TOPIC, Nemesis
 from tests.simulation.forgers import Forgers
 from tests.simulation.general import calm_but_for_links, repeats_are_kept
 from tests.simulation.group import Group
+from tests.simulation.guard import guarded
 from tests.simulation.handovers import Handovers
 from tests.simulation.linked import TRIAL_MS, Bounds
 from tests.simulation.log import Cluster
@@ -417,54 +416,15 @@ def _publish(plan: Plan) -> PublishSettings:
     return PublishSettings(outbox="when_away", outbox_messages_max=plan.outbox)
 
 
-WRONG_LEDGER = "the ledger is wrong"
-"""The engine says so in its log, and reads the record again."""
-
-
-class _Alarm(logging.Handler):
-    """A bug that the engine survived: an error that it logs with a traceback, or a ledger whose
-    own invariants do not hold.
-    """
-
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        self._world = world
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Break the run off."""
-        if record.exc_info:
-            self._world.fail(f"bug: {record.getMessage()}: {record.exc_info[1]!r}")
-        elif WRONG_LEDGER in record.getMessage():
-            self._world.fail(f"I8: {record.getMessage()}")
-
-
 def simulate(
     seed: int, story: Story = ANY, *, parts: Parts = PARTS, lines: int = 60, about: str = ""
 ) -> Outcome:  # fmt: skip
     """One run from a seed. `tail` has the last `lines` of the trace that have `about` in them."""
-    collecting = gc.isenabled()
-    gc.disable()
-    run = Run(seed, story, parts)
-    logger = logging.getLogger("ackd")
-    before, alarm = logger.level, _Alarm(run.world)
-    logger.setLevel(logging.ERROR)
-    logger.addHandler(alarm)
-    logger.propagate = False
-    violation: str | None = None
-    try:
-        skips = patch.object(intake, "SKIP_MIN_OFFSETS", run.plan.skip_min)
-        with skips, watched(run.coverage):
-            run.execute()
-    except Violation as found:
-        violation = str(found)
-    finally:
-        logger.removeHandler(alarm)
-        logger.setLevel(logging.CRITICAL + 1)
-        run.clean_up()
-        logger.setLevel(before)
-        logger.propagate = True
-        if collecting:
-            gc.enable()
+    with guarded(lambda: Run(seed, story, parts)) as guard:
+        skips = patch.object(intake, "SKIP_MIN_OFFSETS", guard.run.plan.skip_min)
+        with skips, watched(guard.run.coverage):
+            guard.run.execute()
+    run, violation = guard.run, guard.violation
     world = run.world
     return Outcome(
         seed=seed,

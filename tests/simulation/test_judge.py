@@ -98,7 +98,7 @@ def test_i3_a_cancelled_lease_is_over_unless_the_store_forgets_the_cancel(
 # --- I4: a lease that was made shorter
 
 
-def late(*, lost: bool, after_s: int) -> str:
+def late(*, lost: bool, after_s: int, deleted: bytes = b"") -> str:
     """What is said so long after the end of a lease of 60 s that was made one of 2 s."""
     world = World(1)
     seen, process = Excuses(world), Process(world, "s0")
@@ -113,6 +113,7 @@ def late(*, lost: bool, after_s: int) -> str:
     message.holdings[5, 5] = message.newest = lease
     if lost:
         seen.book.rollbacks.append(Rollback(START_US + S, START_US + 2 * S, silent=False))
+    seen.book.retired = {deleted}
     world.now_us = START_US + after_s * S
     returns.late(START_US - SETTLED_US)
     return str(world.failure or "")
@@ -127,3 +128,11 @@ def test_i4_only_a_store_that_forgot_the_shorter_lease_may_wait_for_the_longer_o
 ) -> None:
     assert BACK_US < 28 * S
     assert late(lost=lost, after_s=after_s).startswith("I4") is found
+
+
+@pytest.mark.parametrize(("deleted", "found"), [(AT.topic_id, False), (b"x" * 16, True)])
+def test_i4_only_a_message_of_the_topic_that_was_deleted_does_not_come_again(
+    deleted: bytes, *, found: bool
+) -> None:
+    """Those of the topic that was made again are waited for in the same run."""
+    assert late(lost=False, after_s=30, deleted=deleted).startswith("I4") is found
