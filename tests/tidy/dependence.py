@@ -5,7 +5,10 @@ from itertools import takewhile
 
 from tests.tidy.sources import PACKAGES, Source
 
-BASE = ("ackd.core", "ackd.errors", "ackd.hidden", "ackd.options", "ackd.ports")
+BASE = (
+    *("ackd.core", "ackd.errors", "ackd.hidden", "ackd.options", "ackd.ports"),
+    "ackd.unreadable",
+)
 
 ENGINE = (*BASE, "ackd.retries", "ackd.api", "ackd.config", "ackd.telemetry", "ackd.store")
 
@@ -74,6 +77,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ackd.errors": (),
     "ackd.hidden": (),
     "ackd.options": (),
+    # What a decoder raises for bytes of somebody else.
+    "ackd.unreadable": (),
     "ackd.ports": ("ackd.core", "ackd.errors", "ackd.options"),
     # The loop of tenacity with our waits.
     "ackd.retries": ("ackd.core.backoff",),
@@ -122,7 +127,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # How certificates are made that nobody else issues: for links and for the webhook.
     "ackd.certificates": (),
     # Nothing of a sidecar: it runs in a pod of its own.
-    "ackd.inject": ("ackd.certificates", "ackd.errors", "ackd.hidden", "ackd.config.address"),
+    "ackd.inject": (
+        *("ackd.certificates", "ackd.errors", "ackd.hidden", "ackd.unreadable"),
+        "ackd.config.address",
+    ),
     "ackd.cli": ("ackd", "ackd_reports"),
     "ackd.__main__": ("ackd.cli",),
     # What follows is `ackd-tools`, which is not in the image: nothing above may know it.

@@ -24,6 +24,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 from ackd.errors import AckdError, ConfigError
 from ackd.hidden import HIDDEN
 from ackd.inject.settings import Json
+from ackd.unreadable import UNREADABLE
 
 MOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TIMEOUT_S = 10.0
@@ -240,7 +241,7 @@ class Api:
             ) as answer:
                 raw = await answer.read()
                 found: Any = msgspec.json.decode(raw) if raw else {}
-        except (ClientError, OSError, TimeoutError, msgspec.DecodeError) as error:
+        except (ClientError, OSError, TimeoutError, *UNREADABLE) as error:
             raise ApiError(f"the Kubernetes API can't be reached: {error!r}") from error
         if not answer.ok:
             why = str(

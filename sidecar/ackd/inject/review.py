@@ -11,6 +11,7 @@ import msgspec
 from ackd.errors import BadBodyError
 from ackd.inject.pod import Decision, decide
 from ackd.inject.settings import InjectSettings, Json
+from ackd.unreadable import UNREADABLE
 
 VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -50,7 +51,7 @@ def judge(body: bytes, settings: InjectSettings, *, by_namespace: bool) -> Judge
     """Answer one review. Raises BadBodyError when the body is not a review of a pod."""
     try:
         review = _DECODER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadBodyError(f"Not an AdmissionReview of a new pod: {error}") from error
     if review.apiVersion != VERSION or review.kind != KIND:
         raise BadBodyError(f"Expected {KIND} of {VERSION}, not {review.kind} {review.apiVersion}.")

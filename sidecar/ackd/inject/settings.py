@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from ackd.errors import ConfigError
+from ackd.unreadable import UNREADABLE
 
 DOMAIN = "ackd.dev"
 CONTAINER = "ackd"
@@ -95,7 +96,7 @@ def parse(data: bytes, name: str) -> InjectSettings:
     """Raises ConfigError with the place of the mistake."""
     try:
         settings = msgspec.json.decode(data, type=InjectSettings)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ConfigError(f"{name}: {error}") from error
     wrong = list(_wrong(settings))
     if wrong:

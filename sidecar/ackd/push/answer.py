@@ -23,6 +23,7 @@ from ackd.api.messages import SettleItem, SettleVerb
 from ackd.config.units import HOUR_MS
 from ackd.core.record.settles import SETTLES, Due
 from ackd.http.formats.model import DELAY_MS_MAX, Item
+from ackd.unreadable import UNREADABLE
 
 RETRY_AFTER_MS_MIN = 100
 RETRY_AFTER_MS_MAX = HOUR_MS
@@ -122,7 +123,7 @@ def judge_items(body: bytes, leases: Sequence[str]) -> tuple[list[SettleItem], b
     try:
         items = _ITEMS.decode(body).items
         readable = True
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         items, readable = [], False
     ours = set(leases)
     found = [each.item() for each in items if each.lease in ours]

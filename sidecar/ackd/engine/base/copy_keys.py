@@ -25,6 +25,7 @@ from ackd.engine.base.copy_signature import (
 )
 from ackd.errors import StoreError
 from ackd.ports import Outgoing, Record
+from ackd.unreadable import UNREADABLE
 
 KEY_BYTES = 32
 KEYS_MAX = 256
@@ -151,7 +152,7 @@ def _read(data: bytes | None) -> _Shared:
     """Decode the value; what can't be read is written anew."""
     try:
         return _Shared() if data is None else msgspec.json.decode(data, type=_Shared)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return _Shared()
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from ackd.api.control import Cancel, Pause
+from ackd.unreadable import UNREADABLE
 
 
 class Halt(msgspec.Struct, frozen=True):
@@ -41,5 +42,5 @@ def read_live(data: bytes) -> Live | None:
         return Live()
     try:
         return msgspec.json.decode(data, type=Live)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None

@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from ackd.ports import Headers, Record
+from ackd.unreadable import UNREADABLE
 
 T = TypeVar("T")
 SEGMENT_BYTES = 16 * 1024 * 1024
@@ -221,7 +222,7 @@ class FileSpill:
             raise OSError("no such body")
         try:
             body = self._decode(segment.read(stub))
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise OSError(f"{segment.path}: {error}") from error
         return Record(body.offset, body.key, body.value, body.headers, body.timestamp_ms)
 

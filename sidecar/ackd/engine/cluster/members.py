@@ -17,6 +17,7 @@ from hashlib import blake2b
 import msgspec
 
 from ackd.ports import Member, Members
+from ackd.unreadable import UNREADABLE
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -100,7 +101,7 @@ def read_note(text: str) -> MemberNote:
 def _decode_note(text: str) -> MemberNote:
     try:
         return msgspec.json.decode(text.encode(), type=MemberNote)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return MemberNote()
 
 

@@ -31,6 +31,7 @@ from ackd.engine.control.inspect import KEYS_MAX, Inspector, Listed, Place, Seen
 from ackd.engine.control.lag import Lag
 from ackd.engine.control.message_lookup import Answers, MessageLookup
 from ackd.errors import BadParameterError
+from ackd.unreadable import UNREADABLE
 
 ASK_MS = 2_000
 ASKED_MAX = 30
@@ -185,7 +186,7 @@ class GroupViews:
         for name, reply in replies.items():
             try:
                 answers[name] = msgspec.msgpack.decode(reply, type=answer)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 missing[name] = f"its answer can't be read: {error}"
         return answers, missing
 

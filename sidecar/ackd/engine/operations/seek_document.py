@@ -9,6 +9,7 @@ import msgspec
 from ackd.api.dead_letters import OperationView, Progress
 from ackd.core.ids import LedgerKey
 from ackd.errors import StoreDataError
+from ackd.unreadable import UNREADABLE
 
 
 class Stage(StrEnum):
@@ -115,7 +116,7 @@ def is_seek(raw: bytes) -> bool:
     """Whether a stored document is a `SeekDocument`."""
     try:
         return msgspec.json.decode(raw, type=_SeekMark).seek
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return False
 
 
@@ -123,5 +124,5 @@ def read_seek(raw: bytes) -> SeekDocument:
     """Parse a document from the store. Raises StoreDataError."""
     try:
         return msgspec.json.decode(raw, type=SeekDocument)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise StoreDataError(f"an operation can't be read: {error}") from error

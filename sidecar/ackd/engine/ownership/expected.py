@@ -10,6 +10,7 @@ import msgspec
 
 from ackd.core.ids import LedgerKey
 from ackd.ports import Store
+from ackd.unreadable import UNREADABLE
 
 KEEP_MS: Final = 30 * 86_400_000
 NOT_MOVED: Final = -1
@@ -51,7 +52,7 @@ class Expected:
         raw = await self._store.get(_name(key))
         try:
             return None if raw is None else msgspec.json.decode(raw, type=Expectation)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return None
 
     async def over(self, key: LedgerKey) -> None:

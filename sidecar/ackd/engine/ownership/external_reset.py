@@ -26,6 +26,7 @@ from ackd.engine.ownership.records import Records
 from ackd.engine.retry.dead_letter_reader import DeadLetterLog, Letter, open_log
 from ackd.errors import StoreError
 from ackd.store.flusher import LedgerHandle
+from ackd.unreadable import UNREADABLE
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -84,7 +85,7 @@ class ExternalResets:
         raw = await self._context.store.get(_name(key))
         try:
             return [] if raw is None else _decode_resets(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return []
 
     async def _leased(self, key: LedgerKey, offset: int) -> list[int]:

@@ -10,6 +10,7 @@ from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ids import LedgerKey
 from ackd.core.record.protocol import Snapshot
 from ackd.ports import Store
+from ackd.unreadable import UNREADABLE
 
 KEEP_MS = 86_400_000
 RANGES_MAX = 100_000
@@ -44,7 +45,7 @@ async def kept(store: Store, key: LedgerKey) -> Window | None:
         return None
     try:
         return msgspec.json.decode(raw, type=Window)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 

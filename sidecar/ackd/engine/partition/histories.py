@@ -9,6 +9,7 @@ from ackd.core.record.delivery_events import DeliveryEvent, events
 from ackd.core.record.protocol import MessageTexts
 from ackd.core.record.settles import OF_OUTCOME
 from ackd.core.record.transitions import Outcome
+from ackd.unreadable import UNREADABLE
 
 HEADER_BYTES_MAX = 6_000
 """Bound on the history in a dead letter's header."""
@@ -59,7 +60,7 @@ def read_history(header: bytes) -> list[PastDelivery]:
         return []
     try:
         return _DECODER.decode(header)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return []
 
 

@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 from ackd.api.messages import Delivery
 from ackd.core.origin import Origin
 from ackd.ports import Record
+from ackd.unreadable import UNREADABLE
 
 NUMBERS_MAX = 10_000
 """The most numbers in one `PeerLost`."""
@@ -176,7 +177,7 @@ def read_frame(data: bytes) -> Frame:
     """Decode a frame. Raises ValueError."""
     try:
         return _DECODER.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise ValueError(f"a peer sent an invalid frame: {error}") from None
 
 
@@ -240,5 +241,5 @@ def read_delivery(data: bytes) -> Delivery | None:
     """Decode such a body; None if it is invalid."""
     try:
         return _unpacked(_MESSAGE_DECODER.decode(data))
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return None

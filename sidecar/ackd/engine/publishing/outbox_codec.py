@@ -9,6 +9,7 @@ from ackd.core.ids import message_id
 from ackd.core.outbox import MessageStatus
 from ackd.errors import AckdError, StoreDataError
 from ackd.ports import Headers, Outgoing, Stored
+from ackd.unreadable import UNREADABLE
 
 
 class _StoredMessage(msgspec.Struct, array_like=True):
@@ -43,7 +44,7 @@ def write_message(message: Outgoing) -> bytes:
 
 
 def read_message(body: bytes) -> Outgoing:
-    """Raises msgspec.DecodeError or UnicodeDecodeError for bytes that no version of ackd has
+    """Raises one of `UNREADABLE` for bytes that no version of ackd has
     written.
     """
     entry = _entry(body)
@@ -67,7 +68,7 @@ def read_status(broker: str, number: int, status: MessageStatus) -> OutboxMessag
         return OutboxMessage(name, status.state, status.due_ms, status.in_doubt)
     try:
         result = _result(status.result)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise StoreDataError(f"what became of {name} can't be read: {error}") from error
     if status.state == "failed":
         return OutboxMessage(name, status.state, in_doubt=status.in_doubt, error=result.error)

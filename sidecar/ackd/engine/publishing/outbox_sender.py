@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-import msgspec
-
 from ackd.api.outbox import OutboxView
 from ackd.config.schema import PublishSettings
 from ackd.core.outbox import ResultRetention
@@ -25,6 +23,7 @@ from ackd.engine.publishing.outbox_queue import OutboxQueue
 from ackd.engine.publishing.turn_timer import TurnTimer
 from ackd.errors import PublishRefusedError, StoreError, StoreUnknownError
 from ackd.ports import Broker
+from ackd.unreadable import UNREADABLE
 
 POLL_MS = 100
 IDLE_POLL_MS = 1_000
@@ -152,7 +151,7 @@ class OutboxSender:
                 continue  # a failover of the store lost that it was taken
             try:
                 self._queue.add(each, read_message(each.body))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 refused = PublishRefusedError(f"unreadable in the outbox: {error}")
                 self._publisher.refuse(each.number, refused)
 

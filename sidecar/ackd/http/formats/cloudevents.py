@@ -28,6 +28,7 @@ from ackd.http.formats.delivery_json import content_type_of, is_json, safe
 from ackd.http.formats.negotiation import CE_JSON, OCTETS, media_type
 from ackd.http.formats.raw import HeaderPairs
 from ackd.ports import Headers
+from ackd.unreadable import UNREADABLE
 
 VERSION = "1.0"
 STRUCTURED_TYPE = f"{CE_JSON}; charset=UTF-8"
@@ -199,7 +200,7 @@ def _from_structured(raw: bytes) -> EventForm | None:
         return None
     try:
         members = _MEMBERS.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
     event = _event(members)
     return event if all(event.attributes.get(name) for name in _REQUIRED) else None
@@ -287,7 +288,7 @@ def structured_in(raw: bytes, at: str, faults: Faults) -> str | None:
         members = _MEMBERS.decode(raw)
         if not is_json(raw):
             raise msgspec.DecodeError("not UTF-8")
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         faults.append((at, f"Not an event in JSON: {error}."))
         return None
     event = _event(members)

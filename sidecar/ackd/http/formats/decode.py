@@ -10,6 +10,7 @@ from msgspec.structs import fields
 
 from ackd.errors import BadBodyError, BadParameterError
 from ackd.http.formats.problems import field_errors
+from ackd.unreadable import UNREADABLE
 
 Body = TypeVar("Body", bound=Struct)
 
@@ -35,7 +36,7 @@ class BodyDecoder(Generic[Body]):
             return self._decoder.decode(raw)
         except msgspec.ValidationError as error:
             raise self._faults(_plain(raw), str(error)) from error
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadBodyError(f"Not JSON: {error}.") from error
 
     def decode_items(self, raw: bytes, member: str, item: object) -> tuple[Body, WrongItems]:
@@ -48,7 +49,7 @@ class BodyDecoder(Generic[Body]):
             return self._decoder.decode(raw), {}
         except msgspec.ValidationError as error:
             first = str(error)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadBodyError(f"Not JSON: {error}.") from error
         plain = _plain(raw)
         items = plain.get(member) if isinstance(plain, dict) else None
@@ -79,7 +80,7 @@ def _plain(raw: bytes) -> object:
         return msgspec.json.decode(raw)
     except msgspec.ValidationError as error:  # 1E400 is JSON, but no number that we can hold
         raise field_errors([("", f"{error}.")]) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadBodyError(f"Not JSON: {error}.") from error
 
 

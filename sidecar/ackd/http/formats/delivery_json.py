@@ -20,6 +20,7 @@ from ackd.api.control import Cancel
 from ackd.api.messages import ACKED, Delivery, Received, SettleResult, Status
 from ackd.http.formats.problems import problem
 from ackd.ports import Headers
+from ackd.unreadable import UNREADABLE
 
 _TOPICS_MAX = 1024
 _CONTENT_TYPE = len("content-type")
@@ -35,7 +36,7 @@ def is_json(raw: bytes) -> bool:
         _SKIP(raw)
         if not raw.isascii():
             raw.decode()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return False
     return True
 

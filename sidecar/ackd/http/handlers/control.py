@@ -25,6 +25,7 @@ from ackd.http.server.reply import Reply
 from ackd.http.server.router import Content, Route, RouteAnswer
 from ackd.http.server.service import HandlerCall
 from ackd.telemetry.caller import calling
+from ackd.unreadable import UNREADABLE
 
 ScopeField = Annotated[
     Scope,
@@ -162,7 +163,7 @@ def _changes(raw: bytes) -> dict[str, object]:
     """Read the body as an object of settings, without checking them. Raises BadBodyError."""
     try:
         return msgspec.json.decode(raw, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadBodyError(f"Not a JSON object: {error}.") from error
 
 

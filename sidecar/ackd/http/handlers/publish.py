@@ -38,6 +38,7 @@ from ackd.http.server.app import json_only
 from ackd.http.server.reply import Reply, failure
 from ackd.http.server.service import HandlerCall, whole
 from ackd.ports import Headers, Outgoing, Stored
+from ackd.unreadable import UNREADABLE
 
 BATCH_MAX = 1000
 KEY_CHARS_MAX = 255
@@ -225,7 +226,7 @@ def _events(call: HandlerCall) -> list[Outgoing]:
     """Read a batch of events; ackd stores each as it is."""
     try:
         raws = _EVENTS.decode(call.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadBodyError(f"Not a JSON list of events: {error}.") from error
     _few(len(raws), "")
     if not raws:
