@@ -154,6 +154,15 @@ class AwaitedSeeks:
                 changed = replace(found, **(how or {"boot_ms": each.boot_ms}))
                 await self._expected.note(each.partition.key, changed)
                 each.awaited.expectation = changed
+                self._tell(each.partition, changed)
+
+    def _tell(self, partition: Partition, expected: Expectation) -> None:
+        """Let readiness say what the broker does not know of yet."""
+        code, detail = _code(partition.tp), _waits(partition, expected)
+        if not detail:
+            self._state.clear(code)
+        elif self._state.report(Condition(code, detail, warning=True)):
+            LOG.warning("%s: %s", self._state.name, detail)
 
     def _again(self, error: StoreError | BrokerError) -> None:
         LOG.info("%s: ackd tries again: %s", self._state.name, error.detail)
@@ -176,13 +185,8 @@ class AwaitedSeeks:
         self, partition: Partition, awaited: _Awaited, expected: Expectation, now_ms: int
     ) -> int:
         """Returns the run of the broker that has to be moved anew; 0: it has not."""
-        code, positions = _code(partition.tp), self._state.broker_positions
-        detail = _waits(partition, expected)
-        if detail:
-            if self._state.report(Condition(code, detail, warning=True)):
-                LOG.warning("%s: %s", self._state.name, detail)
-        else:
-            self._state.clear(code)
+        positions = self._state.broker_positions
+        self._tell(partition, expected)
         if expected.by_hand:
             return 0
         if expected.boot_ms and positions is not None and positions.on:
@@ -222,7 +226,11 @@ class AwaitedSeeks:
 
 
 def _waits(partition: Partition, expected: Expectation) -> str:
-    """What readiness says of a seek that the broker does not know of yet."""
+    """What readiness says of a seek that the broker does not know of yet. Nothing once all of it
+    is finished: a broker that forgot its last acks in a crash may have brought it by itself.
+    """
+    if _lacking(partition, expected) >= expected.until:
+        return ""
     waits = f"{partition.tp}: the seek waits for the broker, which has to go back to offset "
     if expected.by_hand:
         return f"{waits}{expected.start}, too: run {expected.by_hand}"

@@ -138,7 +138,7 @@ async def test_r8_a_broker_that_was_away_is_moved_when_it_is_back(queue: GivenQu
     await queue.passes()
     assert (positions.moved, bool(queue.told("seek"))) == ([], True)
     positions.away = False
-    await queue.passes(2 * ASK_MS + 1_000)
+    await queue.passes(ASK_MS + 1_000)  # and as soon as it is moved
     assert (positions.moved, queue.told("seek")) == ([{TP: 5}], "")
     queue.delivered.clear()
     await queue.gives(5, COUNT)
@@ -147,6 +147,26 @@ async def test_r8_a_broker_that_was_away_is_moved_when_it_is_back(queue: GivenQu
     assert queue.delivered == [*range(5, COUNT)]
     assert await expected.of((await queue.partition()).key) is None
     assert len(positions.moved) == 1
+
+
+async def test_r8_a_broker_that_was_away_and_forgot_its_acks_brings_a_seek_by_itself(
+    queue: GivenQueue,
+) -> None:
+    """Nothing is left to move, and readiness says so."""
+    positions = queue.asks()
+    positions.away = True
+    wanted = Expectation(5, COUNT, [(0, 5)], brings=True, boot_ms=NOT_MOVED)
+    expected = await sought(queue, wanted, to=5)
+    assert queue.told("seek")
+    positions.away = False
+    queue.delivered.clear()
+    await queue.gives(5, COUNT)
+    positions.given = COUNT
+    await queue.passes(ASK_MS + 1_000)
+    assert (queue.delivered, queue.told("seek")) == ([*range(5, COUNT)], "")
+    await queue.passes(PAUSE_MS + 2 * ASK_MS)
+    assert await expected.of((await queue.partition()).key) is None
+    assert (positions.moved, queue.told("seek"), queue.told("came-again")) == ([], "", "")
 
 
 @pytest.mark.parametrize("asked", [True, False])
