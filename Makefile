@@ -113,10 +113,11 @@ test-image: image .venv/.dev ## what the image does when it runs
 test-node: .venv/.dev ## pods on a real node (kubelet, containerd, runc) with a real Kafka; needs root and Go
 	@if [ "$$(id -u)" -ne 0 ]; then $(BIN)/pytest tests/node $(ARGS); exit 0; fi; \
 	tests/support/apt.sh; \
-	tests/support/node/apt.sh runc containernetworking-plugins; \
+	tests/support/node/apt.sh runc containernetworking-plugins iptables ipset; \
 	tests/support/node/image.sh; \
 	$(BIN)/python -m tests.support.k8s.install; \
 	$(BIN)/python -m tests.support.node.install; \
+	$(BIN)/python -m tests.support.node.kube_router; \
 	ACKD_TEST_REQUIRE_ALL=1 tests/support/node/space.sh $(BIN)/pytest tests/node $(ARGS)
 
 .PHONY: test-fast

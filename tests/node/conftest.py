@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from tests.k8s.release import OPTED_IN, has_sidecar, probed
+from tests.k8s.release import OPTED_IN, has_sidecar, merge, probed
 from tests.node.shop import Shop
 from tests.support.k8s import install as plane
-from tests.support.k8s.api import ApiError
+from tests.support.k8s.api import ApiError, Json
 from tests.support.k8s.helm import Helm
 from tests.support.kafka import Kafka, KafkaOptions
-from tests.support.node import install, node
+from tests.support.node import install, kube_router, node
 from tests.support.node.install import IMAGE
 from tests.support.node.node import ADDRESS, NodeCluster
 from tests.support.redis import Flavour, RedisOptions, RedisServer, binary
@@ -19,6 +19,7 @@ from tests.support.require import require
 from tests.support.wait import wait_until
 
 Shops = Callable[..., Shop]
+Chart = Callable[[Json], None]
 
 
 @pytest.fixture(scope="session")
@@ -41,25 +42,31 @@ def store_beside(cluster: NodeCluster) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[NodeCluster]:
-    """The node is ready."""
+    """The node is ready, and its network enforces NetworkPolicies."""
     require(node.missing())
     require(plane.missing())
     require(install.missing())
+    require(kube_router.missing())
     with NodeCluster(plane.found(), install.found()) as started:
+        started.enforce_policies()
         yield started
 
 
 @pytest.fixture(scope="session")
-def chart(cluster: NodeCluster, store_beside: str) -> None:
-    """The chart, as a policy of the API server; pods bring their configuration along."""
+def chart(cluster: NodeCluster, store_beside: str) -> Chart:
+    """The chart with its defaults, so it is a policy of the API server; pods bring their
+    configuration along. Call it to have other values.
+    """
     repository, _, tag = IMAGE.rpartition(":")
-    values = {
+    values: Json = {
         "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
-        "injector": {"mode": "policy"},
         "store": {"url": store_beside},
     }
-    Helm("helm4", cluster.kubeconfig).upgrade(values)
 
+    def upgrade(more: Json) -> None:
+        Helm("helm4", cluster.kubeconfig).upgrade(merge(values, more))
+
+    upgrade({})
     # The API server hears of a new policy a moment later; pods of before stay as they are.
     wait_until(
         lambda: has_sidecar(probed(cluster.api, OPTED_IN)),
@@ -67,10 +74,11 @@ def chart(cluster: NodeCluster, store_beside: str) -> None:
         interval_s=0.2,
         ignoring=(ApiError,),
     )
+    return upgrade
 
 
 @pytest.fixture
-def shops(cluster: NodeCluster, kafka_beside: Kafka, chart: None) -> Iterator[Shops]:
+def shops(cluster: NodeCluster, kafka_beside: Kafka, chart: Chart) -> Iterator[Shops]:
     """Make a namespace with a subscription; a failure shows what is known of its pods."""
     del chart
     made: list[Shop] = []

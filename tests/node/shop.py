@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,9 +61,16 @@ class Shop:
         self.folder.chmod(0o777)
         self.kafka.create_topic(self.topic, partitions=partitions)
         self.api.namespace(self.name, {})
+        self.configure("ackd-config", SUB)
+        self._config_map("app", {"app.py": APP.read_text()})
+        # The image has no tools: the library of clients comes with the application.
+        self._config_map("tools", {each.name: each.read_text() for each in LIBRARY.glob("*.py")})
+
+    def configure(self, name: str, sub: str) -> None:
+        """A ConfigMap for sidecars, with one subscription to the topic."""
         settings = {
             "topics": [self.topic],
-            "group": self.topic,
+            "group": self.topic if sub == SUB else sub,
             "start": "earliest",
             "lease_ms": self.lease_ms,
             **self.settings,
@@ -73,13 +80,10 @@ class Shop:
             'adapter = "kafka"',
             "[brokers.main.options]",
             f'bootstrap_servers = "{self.kafka.bootstrap}"',
-            f"[subscriptions.{SUB}]",
+            f"[subscriptions.{sub}]",
             *(f"{key} = {json.dumps(value)}" for key, value in settings.items()),
         ]
-        self._config_map("ackd-config", {"ackd.toml": "\n".join(lines) + "\n"})
-        self._config_map("app", {"app.py": APP.read_text()})
-        # The image has no tools: the library of clients comes with the application.
-        self._config_map("tools", {each.name: each.read_text() for each in LIBRARY.glob("*.py")})
+        self._config_map(name, {"ackd.toml": "\n".join(lines) + "\n"})
 
     def close(self) -> None:
         """End its pods and wait until they are gone."""
@@ -90,18 +94,7 @@ class Shop:
 
     def create(self, kind: str, *, env: dict[str, str], grace_s: int = 30, **spec: Any) -> None:
         """A Deployment or Job named `app`, opted in."""
-        pod: Json = {
-            "metadata": {"labels": {"app": "app"}, "annotations": {"ackd.dev/inject": "true"}},
-            "spec": {
-                "terminationGracePeriodSeconds": grace_s,
-                "containers": [self._container(env)],
-                "volumes": [
-                    {"name": "app", "configMap": {"name": "app"}},
-                    {"name": "tools", "configMap": {"name": "tools"}},
-                    {"name": "history", "hostPath": {"path": str(self.folder)}},
-                ],
-            },
-        }
+        pod = self._pod(env, grace_s, {"ackd.dev/inject": "true"})
         body: Json = {"template": pod, **spec}
         if kind == "Job":
             pod["spec"]["restartPolicy"] = "Never"
@@ -110,6 +103,33 @@ class Shop:
         version = "batch/v1" if kind == "Job" else "apps/v1"
         made = {"apiVersion": version, "kind": kind, "spec": body}
         self.api.create({**made, "metadata": {"name": "app", "namespace": self.name}})
+
+    def create_pod(
+        self, name: str, *, env: dict[str, str], command: Sequence[str] = (), config: str = ""
+    ) -> None:
+        """A pod by itself. `config`: the ConfigMap of its sidecar; empty: it has no sidecar.
+        `command`: in place of the application.
+        """
+        wanted = {"ackd.dev/inject": "true", "ackd.dev/config": config} if config else {}
+        pod = self._pod(env, 1, wanted)
+        pod["metadata"] |= {"name": name, "namespace": self.name, "labels": {"app": name}}
+        if command:
+            pod["spec"]["containers"][0]["command"] = list(command)
+        self.api.create({"apiVersion": "v1", "kind": "Pod", **pod})
+
+    def wait_pod(self, name: str) -> Json:
+        """The pod when all of it runs."""
+
+        def ready() -> Json:
+            found = self.api.get(f"/api/v1/namespaces/{self.name}/pods/{name}")
+            true = {
+                each["type"]
+                for each in found.get("status", {}).get("conditions", [])
+                if each["status"] == "True"
+            }
+            return found if "Ready" in true else {}
+
+        return wait_until(ready, f"the pod {name}", timeout_s=POD_S_MAX, interval_s=0.2)
 
     def change(self, spec: Json) -> None:
         """Change the Deployment's spec."""
@@ -234,6 +254,20 @@ class Shop:
         }
         return json.dumps(plan)
 
+    def _pod(self, env: dict[str, str], grace_s: int, annotations: dict[str, str]) -> Json:
+        return {
+            "metadata": {"labels": {"app": "app"}, "annotations": annotations},
+            "spec": {
+                "terminationGracePeriodSeconds": grace_s,
+                "containers": [self._container(env)],
+                "volumes": [
+                    {"name": "app", "configMap": {"name": "app"}},
+                    {"name": "tools", "configMap": {"name": "tools"}},
+                    {"name": "history", "hostPath": {"path": str(self.folder)}},
+                ],
+            },
+        }
+
     def _container(self, env: dict[str, str]) -> Json:
         return {
             "name": "app",
@@ -268,11 +302,11 @@ class Publisher:
 
     def work(self) -> None:
         """Until the end, at its rate."""
-        number = 0
+        number, began = 0, time.time_ns()
         with Recorder(self._shop.folder / "publisher.ndjson", "publisher") as recorder:
             while not self.end.wait(1 / self._rate_per_s):
                 number += 1
-                self.send(recorder, f"{self._shop.name}-{number}")
+                self.send(recorder, f"{self._shop.name}-{began}-{number}")
                 self.producer.poll(0)
             self.producer.flush(60)
 

@@ -15,8 +15,9 @@ import psutil
 
 from ackd_torture.ports import free_port, give_back
 from tests.support.k8s.api import Json
-from tests.support.k8s.cluster import Cluster, alone_on_network
+from tests.support.k8s.cluster import SERVICES, Cluster, alone_on_network
 from tests.support.k8s.install import Installation as Plane
+from tests.support.node import kube_router
 from tests.support.node.install import CNI, IMAGE, PAUSE, Installation, image_archive
 
 NAME = "node-1"
@@ -78,6 +79,16 @@ class NodeCluster(Cluster):
         ]
         self.run("kubelet", argv)
         return [NAME]
+
+    def enforce_policies(self) -> None:
+        """Make NetworkPolicies count: kube-router, as a firewall only, beside the bridge."""
+        argv = [
+            *(str(kube_router.found().program(kube_router.NAME)), "--run-firewall=true"),
+            *("--run-router=false", "--run-service-proxy=false", "--health-port=0"),
+            *(f"--kubeconfig={self.kubeconfig}", f"--hostname-override={NAME}"),
+            f"--service-cluster-ip-range={SERVICES}",
+        ]
+        self.run(kube_router.NAME, argv)
 
     def ctr(self, *words: str) -> str:
         """What containerd's own command says; an empty text when it failed at asking."""
