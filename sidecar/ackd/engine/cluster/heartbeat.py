@@ -161,7 +161,7 @@ class Heartbeat:
             state.name,
             me.name,
             me.boot,
-            [*owned, *partitions.set_aside.values()],
+            [*owned, *partitions.claimed()],
             write_note(membership.note),
             report,
         )
@@ -285,7 +285,7 @@ class Heartbeat:
 
     async def leave(self) -> None:
         """Write that this sidecar has stopped and what it leaves behind. Raises StoreError."""
-        texts = [*self._partitions.keys(), *self._partitions.set_aside.values()]
+        texts = [*self._partitions.keys(), *self._partitions.claimed()]
         self._membership.leave(left=True)
         me = self._partitions.me
         await self._context.store.heartbeat(

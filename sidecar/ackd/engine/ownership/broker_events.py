@@ -150,8 +150,7 @@ class BrokerEvents:
         try:
             sound = await self._leader_epochs.fetched(partition, event)
         except StoreError:
-            self._ownership.drop(partition)
-            self._ownership.later(event.partition)
+            self._ownership.retake(partition)
             return False
         return sound and not partition.closed
 
@@ -212,8 +211,7 @@ class BrokerEvents:
             try:
                 await self._ownership.truncated(partition, cut)
             except (StoreError, BrokerError):
-                self._ownership.drop(partition)
-                self._ownership.later(event.partition)
+                self._ownership.retake(partition)
             return
         lost = ledger.intake.expired(event.log_start)
         if lost:

@@ -21,7 +21,7 @@ from ackd.engine.base.copy_signature import CopyKind, Proof
 from ackd.engine.base.live import Live
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.base.tasks import Tasks
-from ackd.engine.cluster.membership import Membership
+from ackd.engine.cluster.membership import BACK_MS, Membership
 from ackd.engine.ownership.external_reset import ExternalResets
 from ackd.engine.ownership.leader_epochs import LeaderEpochs
 from ackd.engine.ownership.partition_increase import PartitionIncrease
@@ -74,7 +74,7 @@ class PartitionParts:
     unordered: bool
 
 
-# tidy: long-class lines=359 attributes=17 -- nine collaborators, and what is under way
+# tidy: long-class lines=395 attributes=17 -- nine collaborators, and what is under way
 class Ownership:
     """Takes partitions, reads them again, lets them go. The store's term is the right to grant.
 
@@ -141,6 +141,14 @@ class Ownership:
     def later(self, tp: TopicPartition) -> None:
         """Take a partition after a pause, if it is still assigned to us then."""
         self._retake[tp] = self._context.clock.monotonic_ms() + RETAKE_MS
+
+    def retake(self, partition: Partition) -> None:
+        """Let go of a partition and take it again: as a member after a pause, else soon."""
+        self.drop(partition)
+        if partition.tp in self._partitions.assigned:
+            self.later(partition.tp)
+        else:
+            self._membership.inherit([partition.key.text()])
 
     def hold(self, *, held: bool) -> None:
         """Let go of everything while an operation works on the records, then take it again.
@@ -234,23 +242,45 @@ class Ownership:
         )
         partition.copies.find_topics(self._topics.id_of)
         partition.copies.verify_with(self._state.copy_keys)
+        self._partitions.opens(partition)
+        taken = False
+        try:
+            taken = await self._take_term(partition, info)
+            if taken:
+                self._taken(partition, began_ms)
+        finally:
+            self._partitions.opens_no_more(partition)
+            if partition.handle.term and not (taken or self._held):
+                # Its owner before may name it no more, as this one has said that it takes it.
+                back_ms = BACK_MS if self._revoked(tp) else None
+                self._nobodys(partition, back_ms)
+
+    async def _take_term(self, partition: Partition, info: TopicInfo) -> bool:
+        """Take the term of a partition and read its record; False if it is not ours to grant."""
+        tp = partition.tp
         wish, assigned = self._wish(tp, await self._start.of(tp, info)), self._opening[tp]
         if self._revoked(tp):
-            return
+            return False
         must_commit = await self._recovery(partition).take(wish, tp)
         if self._opening[tp] != assigned:
             raise NotYetError("the group assigned it meanwhile")
         await self.leader_epochs.opened(partition)
         if tp in self._partitions.assigned and must_commit:
+            # Who need not commit may be sooner.
+            self._partitions.opens_no_more(partition)
             await self._commit_first(partition)
         if self._revoked(tp) or self._must_not():
-            return
+            return False
         if self._held:
             self._put_by[tp] = bool(self._opening[tp])
-            return
-        current = self._topics.known.get(tp.topic)
-        if current is None or current.topic_id != info.topic_id:
+            return False
+        if self._topics.id_of(tp.topic) != info.topic_id:
             raise BrokerError(f"topic {tp.topic!r} was created again meanwhile")
+        return True
+
+    def _taken(self, partition: Partition, began_ms: int) -> None:
+        """Grant from it and fetch it from now on."""
+        tp = partition.tp
         # Settings, retry topic, key and grace may have changed since this take began.
         partition.go_by(self._policy(tp))
         partition.sign()
@@ -391,8 +421,14 @@ class Ownership:
     def _fenced(self, partition: Partition) -> None:
         LOG.info("another sidecar owns %s now: this one stops granting its messages", partition.tp)
         self.drop(partition)
+        self._nobodys(partition, None)  # the other one may die before it says that it has it
         if partition.tp in self._partitions.assigned:
             self.later(partition.tp)
+
+    def _nobodys(self, partition: Partition, back_ms: int | None) -> None:
+        """Name a partition in the note until somebody says that he owns it (R5)."""
+        if self._topics.id_of(partition.tp.topic) == partition.key.topic_id:
+            self._membership.handed_over([partition.key.text()], back_ms=back_ms)
 
     # --- reading again
 

@@ -58,8 +58,8 @@ class OwnedPartitions:
     cache.
 
     `me`: this sidecar's name and boot number. `assigned`: partitions that the broker's group
-    assigned to this sidecar, owned or not. `set_aside`: keys of records that were let go for an
-    operation only; other sidecars still count them as owned.
+    assigned to this sidecar, owned or not. `opening`: those that it takes just now. `set_aside`:
+    keys of records that were let go for an operation only; others still count them as owned.
     """
 
     def __init__(self, identity: str) -> None:
@@ -67,6 +67,7 @@ class OwnedPartitions:
         self.owned: dict[TopicPartition, Partition] = {}
         self.by_ledger: dict[tuple[bytes, int], Partition] = {}
         self.assigned: dict[TopicPartition, None] = {}
+        self.opening: dict[TopicPartition, Partition] = {}
         self.set_aside: dict[TopicPartition, str] = {}
 
     def registered(self, boot: int) -> None:
@@ -88,6 +89,14 @@ class OwnedPartitions:
         """Return the keys of the records that were set aside; none is from now on."""
         keys, self.set_aside = self.set_aside, {}
         return keys
+
+    def opens(self, partition: Partition) -> None:
+        """Note that this sidecar takes the partition: others must not, once it has the term."""
+        self.opening[partition.tp] = partition
+
+    def opens_no_more(self, partition: Partition) -> None:
+        """Note that it owns the partition now, or leaves it to others."""
+        self.opening.pop(partition.tp, None)
 
     def add(self, partition: Partition) -> None:
         """Note that this sidecar owns the partition from now on."""
@@ -125,3 +134,11 @@ class OwnedPartitions:
     def keys(self) -> list[str]:
         """Return the keys of the owned records, as texts."""
         return [partition.key.text() for partition in self.owned.values()]
+
+    def claimed(self) -> list[str]:
+        """Return the keys of the records that are not owned now, and that nobody else must take
+        while this sidecar lives: what it has the term of and has not opened yet, and what it set
+        aside.
+        """
+        taking = [each.key.text() for each in self.opening.values() if each.handle.term]
+        return [*taking, *self.set_aside.values()]

@@ -82,8 +82,8 @@ class Owners:
     def assign(self, tp: TopicPartition) -> None:
         self.seen.append(("assign", tp))
 
-    def later(self, tp: TopicPartition) -> None:
-        self.seen.append(("later", tp))
+    def retake(self, partition: Partition) -> None:
+        self.seen.append(("retake", partition.tp))
 
     def drop(self, partition: Partition) -> None:
         self.seen.append(("drop", partition.tp))
@@ -282,7 +282,7 @@ async def test_a_log_that_was_cut_is_no_retention(flow: Flow, event: OutOfRange,
     flow.owners.seen.clear()
     flow.owners.fails = StoreError("away")
     await flow.gives(event)
-    assert flow.owners.seen == [("drop", TP), ("later", TP)]
+    assert flow.owners.seen == [("retake", TP)]
 
 
 async def test_records_of_a_new_leader_wait_for_the_check(flow: Flow) -> None:
@@ -299,7 +299,7 @@ async def test_records_of_a_new_leader_wait_for_the_check(flow: Flow) -> None:
     assert partition.ledger.ready == 2
     await flow.gives(messages(partition, 2, epoch=6))
     assert partition.ledger.ready == 2
-    assert flow.owners.seen == [("drop", TP), ("later", TP)]
+    assert flow.owners.seen == [("retake", TP)]
 
 
 async def test_troubles_come_and_go(flow: Flow) -> None:

@@ -8,6 +8,8 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import cast
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -15,6 +17,10 @@ from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.record.operations import Gap, ReplayAck, ReplayFinished
 from ackd.core.record.protocol import Open, Snapshot
 from ackd.core.record.transitions import State
+from ackd.engine.base.tasks import Tasks
+from ackd.engine.cluster.heartbeat import Heartbeat, LiveValue
+from ackd.engine.cluster.members import HEARTBEAT_MS, SILENT_MS
+from ackd.engine.cluster.membership import BACK_MS
 from ackd.engine.ownership.ownership import AGAIN, RETAKE_MS
 from ackd.engine.partition.partition import Partition
 from ackd.errors import BrokerError, StoreError, StoreUnknownError
@@ -38,6 +44,7 @@ class Owning:
         self.dropped: list[Partition] = []
         self.taken: list[Partition] = []
         self.ready: list[Partition] = []
+        self.tasks = Tasks("owning")
         self.ownership = ownership_of(
             world,
             self._commit_first,
@@ -84,6 +91,22 @@ class Owning:
         ops = [op for call in self.world.store.asked[before:] for op in call.ops]
         return [op.offset for op in ops if isinstance(op, ReplayFinished | ReplayAck)]
 
+    async def beating(self) -> None:
+        """Its heartbeats run."""
+        self.world.partitions.registered(1)
+        world = self.world
+        beat = Heartbeat(
+            world.state,
+            world.context,
+            world.membership,
+            world.partitions,
+            self.ownership,
+            cast("LiveValue", Mock(repair=AsyncMock())),
+            lambda _: None,
+        )
+        world.state.signals.beat.connect(beat.beat_soon)
+        self.tasks.start(beat.run(), "beat")
+
     def stops(self) -> int:
         """How often the consumer was told to fetch the partition no more."""
         return self.world.consumer.told.count(("stop", TP))
@@ -106,6 +129,7 @@ async def owning(world: World) -> AsyncIterator[Owning]:
     world.state.configured = replace(world.state.configured, start="earliest")
     owning = Owning(world)
     yield owning
+    await owning.tasks.stop()
     await owning.ownership.stop()
 
 
@@ -315,6 +339,83 @@ async def test_r5_a_fenced_owner_leaves_a_partition_of_others_to_them(owning: Ow
     owning.ownership.retry_takes()
     await settled()
     assert owning.dropped == owning.taken == [partition]
+
+
+async def test_r5_what_was_taken_by_one_that_died_at_once_is_taken_again(owning: Owning) -> None:
+    """No heartbeat of that one names the partition, and the group has it as a member for seconds.
+    The one from which it took it is no member for the partition.
+    """
+    world = owning.world
+    partition = await owning.assigned()
+    world.partitions.unassign(TP)
+    await owning.beating()
+    await asyncio.sleep(1)
+    await owning.other_takes()
+    partition.tell(Gap(5, 6))
+    since_ms = world.clock.monotonic_ms()
+    await settled()
+    assert owning.owned() is None
+    assert KEY.text() in world.membership.note.handed
+    while owning.owned() is None:
+        assert world.clock.monotonic_ms() - since_ms <= SILENT_MS + HEARTBEAT_MS
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(HEARTBEAT_MS / 1000)
+    assert world.membership.note.handed == []
+
+
+@pytest.mark.parametrize("by", ["store", "group"])
+async def test_r5_what_is_taken_and_not_opened_is_taken_again(
+    owning: Owning, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Meanwhile the heartbeat says that this sidecar has it, and its owner before forgets it."""
+    await owning.left_behind()
+    world, said = owning.world, list[list[str]]()
+
+    async def opened(_: Partition) -> None:
+        said.append(world.partitions.claimed())
+        if len(said) == 1:
+            if by == "store":
+                raise StoreError("the store is away")
+            world.partitions.unassign(TP)
+
+    monkeypatch.setattr(owning.ownership.leader_epochs, "opened", opened)
+    if by == "group":
+        owning.ownership.assign(TP)
+    else:
+        owning.ownership.take(TP)
+    await settled()
+    assert said == [[KEY.text()]]
+    assert (world.partitions.claimed(), owning.owned()) == ([], None)
+    assert world.membership.note.handed == [KEY.text()]
+    await owning.beating()
+    await asyncio.sleep((SILENT_MS if by == "store" else BACK_MS) / 1000 + 0.1)
+    assert owning.owned() is not None
+
+
+async def test_r5_who_must_commit_first_says_nothing_before(owning: Owning) -> None:
+    """The broker may be slow to take a commit, and whom the group knows nothing of need not ask."""
+    said: list[list[str]] = []
+
+    async def commit_first(_: Partition) -> None:
+        said.append(owning.world.partitions.claimed())
+
+    owning.ownership._commit_first = commit_first
+    await owning.assigned()  # the record is new
+    assert said == [[]]
+
+
+async def test_what_cannot_be_read_on_is_taken_again(owning: Owning) -> None:
+    partition = await owning.assigned()
+    owning.ownership.retake(partition)
+    assert owning.world.membership.orphans() == []
+    owning.world.clock.pass_ms(RETAKE_MS)
+    owning.ownership.retry_takes()
+    await settled()
+    again = owning.owned()
+    assert again is not None
+    owning.world.partitions.unassign(TP)
+    owning.ownership.retake(again)
+    assert (owning.owned(), owning.world.membership.orphans()) == (None, [KEY.text()])
 
 
 async def test_what_a_fenced_owner_knew_is_repeated_after_a_rollback(owning: Owning) -> None:
