@@ -25,6 +25,7 @@ from tests.support.limits import FIGURES, limit
 from tests.support.pulsar import PulsarOptions
 from tests.support.pulsar.part import PulsarAt
 from tests.support.rocketmq.part import RocketMQAt
+from tests.support.starved import Starved
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 KAFKA = pytest.param("kafka", marks=pytest.mark.kafka)
@@ -93,17 +94,19 @@ def test_owners_and_requesters_are_killed_and_frozen(broker: BrokerPart, folder:
     """
     topic = f"peers-{random.randrange(10**6)}"
     setup = setup_for(broker, folder, topic, sidecars=3, partitions=1, proxied=False, plan=linked)
-    verdict = judge(
-        setup,
-        Course(seed=SEED, calm_s=CALM_S),
-        script=one_by_one,
-        rate_per_s=AIM_PER_S,
-        change=loaded,
-        name=f"peers-{broker.adapter}",
-    )
+    starved = Starved()
+    with starved.watched():
+        verdict = judge(
+            setup,
+            Course(seed=SEED, calm_s=CALM_S),
+            script=one_by_one,
+            rate_per_s=AIM_PER_S,
+            change=loaded,
+            name=f"peers-{broker.adapter}",
+        )
     assert_kept(verdict, seed=SEED)
     assert verdict.count("double_leases") == 0
-    seen = flow(load(histories(folder / "history")))
+    seen = flow(load(histories(folder / "history")), starved)
     print(seen, verdict.acked, verdict.confirmed, verdict.redelivered)  # noqa: T201
     assert verdict.faults >= KILLS
     assert seen.published >= PER_S_MIN * seen.seconds, seen
