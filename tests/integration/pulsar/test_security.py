@@ -3,6 +3,7 @@
 import asyncio
 import http.server
 import json
+import random
 import threading
 import time
 import urllib.parse
@@ -12,15 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pulsar as client_library
 import pytest
 
+from ackd.api.messages import ReceiveRequest, SettleItem, SettleVerb, Status
+from ackd.config.schema import BrokerSettings, Settings, StoreSettings
+from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import Broker, Committed, ConsumerSpec, Outgoing, Stored
+from ackd_adapters.pulsar import adapter
 from ackd_testing import Reader
-from ackd_testing.lab import OptionValue, fill, load, open_broker
+from ackd_testing.lab import OptionValue, fill, load, make_options, open_broker
+from tests.integration.pulsar.test_handover import NAME, Place
 from tests.support.paths import run_dir
-from tests.support.pulsar import Pulsar, PulsarOptions, missing
+from tests.support.pulsar import Pulsar, PulsarOptions, bare, missing
+from tests.support.redis import RedisServer
 from tests.support.require import require
 from tests.support.wait import wait_until_async
 
@@ -191,6 +199,71 @@ async def test_the_least_rights_are_to_produce_and_consume_in_the_namespace(
         assert text.startswith("1,1024,")
     finally:
         await least.ask("POST", f"tenants/{TENANT}", tenant)
+
+
+MANY = 20
+
+
+def plain(guarded: Pulsar, token: str, topic: str, *, fills: bool) -> set[bytes]:
+    """What a plain Shared consumer of this role gets. What it `fills` the topic with it acks but
+    for every second one, which are returned.
+    """
+    assert guarded.certs is not None
+    with bare.client(
+        guarded.url,
+        authentication=client_library.AuthenticationToken(token),
+        tls_trust_certs_file_path=str(guarded.certs.ca),
+    ) as made:
+        full = f"persistent://{SPACE}/{topic}"
+        consumer = bare.join(made, full, topic)
+        if fills:
+            bare.produce(made, full, MANY)
+        found = bare.drain(consumer, MANY) if fills else bare.drain(consumer, quiet_ms=3_000)
+        for each in found[::2] if fills else ():
+            consumer.acknowledge(each)
+        consumer.close()
+    return {each.data() for each in (found[1::2] if fills else found)}
+
+
+async def test_i1_i2_a_group_is_adopted_and_given_back_with_the_least_rights(
+    guarded: Pulsar, valkey: RedisServer, tmp_path: Path
+) -> None:
+    """Plain consumers, `ackd adopt`, a sidecar, `ackd release-group`, plain consumers: each has
+    `produce` and `consume` and nothing else, and nobody gets what another one acked.
+    """
+    assert guarded.secret is not None
+    token, topic = guarded.secret.token("user"), f"handed-{time.time_ns()}"
+    found = await asyncio.to_thread(options, guarded, tmp_path, "user")
+    await asyncio.to_thread(guarded.admin.create_topic, f"{SPACE}/{topic}")
+    subscription = SubscriptionSettings(
+        broker="p", topics=(topic,), group=topic, commit_interval_ms=100
+    )
+    settings = Settings(
+        identity="one",
+        state_dir=tmp_path / "one",
+        store=StoreSettings(url=valkey.url, prefix=topic),
+        brokers={"p": BrokerSettings(adapter="pulsar", options=make_options(adapter, found))},
+        subscriptions={NAME: subscription},
+    )
+    place = Place(guarded, settings, topic, random.Random())
+    left = await asyncio.to_thread(plain, guarded, token, topic, fills=True)
+    assert len(left) == MANY // 2
+    plan = await place.adopt()
+    assert (plan.blocked, plan.adopted) == ("", True)
+    assert plan.partitions[0].acked_above
+    runtime = await place.sidecar()
+    got = []
+    while len(got) < len(left):
+        request = ReceiveRequest(max=MANY, wait_ms=5_000, lease_ms=300_000)
+        got += (await runtime.receive(NAME, request)).messages
+    assert {each.record.value for each in got} == left
+    done = [SettleItem(each.lease, SettleVerb.ACK) for each in got[::2]]
+    assert {each.status for each in await runtime.settle(done)} == {Status.ACKED}
+    await runtime.stop()
+    leaving = await place.leave()
+    assert (leaving.blocked, leaving.left) == ("", True)
+    again = await asyncio.to_thread(plain, guarded, token, topic, fills=False)
+    assert again == {each.record.value for each in got[1::2]}
 
 
 async def test_own_topics_are_made_by_use_and_what_a_role_lacks_is_named(guarded: Pulsar) -> None:

@@ -25,9 +25,9 @@ PATIENCE_S = 40
 
 
 @contextmanager
-def client(url: str, logger: object = SILENT) -> Iterator[Any]:
+def client(url: str, logger: object = SILENT, **options: object) -> Iterator[Any]:
     """A client, closed in time: one that is left ends the process with a message."""
-    made = pulsar.Client(url, logger=logger)
+    made = pulsar.Client(url, logger=logger, **options)
     try:
         yield made
     finally:
