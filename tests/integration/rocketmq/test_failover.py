@@ -126,7 +126,7 @@ UPDATE_CONTROLLER = 1009
 
 
 async def test_i1_r32_a_replica_that_is_behind_becomes_master(
-    shop: Shop, replicated: RocketMQ
+    shop: Shop, replicated: RocketMQ, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What only the dead master had is gone, and its offsets are used again. All that is new is
     delivered, nothing of it is taken for what was acked there, and readiness tells.
@@ -157,7 +157,7 @@ async def test_i1_r32_a_replica_that_is_behind_becomes_master(
 
     ignoring = (RocketMQAdminError, StopIteration, ValueError)
     await wait_until_async(serves, "the replica is master", timeout_s=120, ignoring=ignoring)
-    await new_ones_come(one, "new")
+    await new_ones_come(one, "new", caplog)
 
 
 async def made_there(node: Node, topic: str) -> None:

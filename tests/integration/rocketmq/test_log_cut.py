@@ -6,6 +6,7 @@ ten were settled silently, and readiness was green.
 """
 
 import asyncio
+import logging
 
 import pytest
 
@@ -32,9 +33,9 @@ async def acked(worker: Worker, word: str) -> None:
     await worker.broker_told()
 
 
-async def new_ones_come(worker: Worker, word: str) -> None:
+async def new_ones_come(worker: Worker, word: str, caplog: pytest.LogCaptureFixture) -> None:
     """All that is published now is delivered once, as the first delivery; nothing acked comes; and
-    readiness tells.
+    readiness, `explain`, the metric and the log tell, each once.
     """
     worker.shop.cuts += 1
     await worker.stored(*values(word))
@@ -47,6 +48,12 @@ async def new_ones_come(worker: Worker, word: str) -> None:
     assert told.warning
     assert "uses offsets again" in told.detail
     assert [told.detail in r.detail for r in worker.runtime.readiness() if r.ok].count(True) == 1
+    assert (
+        f"log-cut/{worker.shop.topic}/0: {told.detail}"
+        in (await worker.runtime.explain(NAME)).limits
+    )
+    warned = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert warned.count(f"{NAME}: {told.detail}") == 1
     assert worker.metric("ackd_log_cuts_total") == 1
     assert await worker.settle(SettleVerb.ACK, *found) == ["acked"] * COUNT
     assert await worker.receive(wait_ms=QUIET_MS) == []
@@ -61,14 +68,16 @@ def carried(messages: list[Delivery]) -> list[bytes]:
     return sorted(each.record.value or b"" for each in messages)
 
 
-async def test_i1_r1_the_topic_is_made_again_while_ackd_runs(shop: Shop) -> None:
+async def test_i1_r1_the_topic_is_made_again_while_ackd_runs(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
     """And what is new stays so: also for a sidecar that knows nothing of it but from the store."""
     await shop.open(1)
     one = await shop.start()
     await acked(one, "old")
     await asyncio.to_thread(shop.rocketmq.admin.drop_topic, shop.topic)
     await asyncio.to_thread(shop.rocketmq.admin.topic, shop.topic, 1)
-    await new_ones_come(one, "new")
+    await new_ones_come(one, "new", caplog)
 
     await one.stored(*values("left"))
     left = await one.collect(COUNT)
@@ -83,7 +92,9 @@ async def test_i1_r1_the_topic_is_made_again_while_ackd_runs(shop: Shop) -> None
     assert await two.receive(wait_ms=QUIET_MS) == []
 
 
-async def test_i1_r1_the_broker_loses_its_last_messages_while_ackd_runs(shop: Shop) -> None:
+async def test_i1_r1_the_broker_loses_its_last_messages_while_ackd_runs(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
     await shop.open(1)
     one = await shop.start()
     await acked(one, "kept")
@@ -96,10 +107,12 @@ async def test_i1_r1_the_broker_loses_its_last_messages_while_ackd_runs(shop: Sh
         return await broker.partitions(shop.topic) == 1
 
     await wait_until_async(there, "the broker is back", ignoring=(BrokerError,))
-    await new_ones_come(one, "new")
+    await new_ones_come(one, "new", caplog)
 
 
-async def test_i1_r1_the_broker_loses_its_last_messages_while_ackd_is_down(shop: Shop) -> None:
+async def test_i1_r1_the_broker_loses_its_last_messages_while_ackd_is_down(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
     await shop.open(1)
     one = await shop.start()
     await acked(one, "kept")
@@ -107,7 +120,7 @@ async def test_i1_r1_the_broker_loses_its_last_messages_while_ackd_is_down(shop:
     await acked(one, "lost")
     await one.runtime.stop()
     await asyncio.to_thread(shop.rocketmq.set_back, copy)
-    await new_ones_come(await shop.start("two"), "new")
+    await new_ones_come(await shop.start("two"), "new", caplog)
 
 
 async def test_i1_r1_one_of_two_queues_loses_its_last_messages(shop: Shop) -> None:
