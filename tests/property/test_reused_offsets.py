@@ -133,3 +133,21 @@ def test_i2_no_clock_makes_a_message_new(chance: random.Random, count: int) -> N
     for each in chance.sample(messages, len(messages)):
         assert log.of(*each) == (0, False)
     assert log.cuts == []
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.randoms(use_true_random=True), st.integers(1, 60))
+def test_i1_no_clock_makes_a_message_old(chance: random.Random, count: int) -> None:
+    """A cut is seen while the clock is right; then it goes back and forth for as long as it may."""
+    log, now_ms, length = LogGenerations(), 10_000, 0
+    for generation in range(chance.randrange(2, 6)):
+        now_ms = max(now_ms, *(each.stored_ms for each in log.samples), 0) + 1
+        length = chance.randrange(length) if length else 0
+        batch = [(length, now_ms)]
+        for _ in range(count):
+            assert {log.of(*each)[0] for each in batch} == {generation}
+            log.seen(batch)
+            length += len(batch)
+            now_ms = max(now_ms + chance.randrange(-3_000, 3_000), 1)
+            batch = [(length + at, now_ms) for at in range(chance.randrange(1, 9))]
+        assert log.current == generation

@@ -1,7 +1,8 @@
 #!/bin/bash
 # What the tests on real servers need beside Python: Java and Maven for Kafka, redis-server for TLS,
 # Sentinel and Cluster, prometheus for the alert rules, Chromium for pages,
-# iproute2 for the network of a Kubernetes, curl for the commands of pages. Installs what is missing
+# iproute2 for the network of a Kubernetes, curl for the commands of pages, libfaketime for a broker's
+# clock. Installs what is missing
 # when it may, else says what to do.
 set -euo pipefail
 
@@ -13,6 +14,7 @@ command -v prometheus >/dev/null && command -v promtool >/dev/null || packages+=
 command -v chromium >/dev/null || command -v google-chrome >/dev/null || packages+=(chromium)
 command -v ip >/dev/null || packages+=(iproute2)
 command -v curl >/dev/null || packages+=(curl)
+compgen -G "/usr/lib/*/faketime/libfaketimeMT.so.1" >/dev/null || packages+=(libfaketime)
 [ "${#packages[@]}" -eq 0 ] && exit 0
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then

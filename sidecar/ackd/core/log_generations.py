@@ -7,8 +7,10 @@ log. So a message that was stored later than another one at its offset or above 
 nothing about it (I1). `places.lua` does the same on a server.
 
 The time that counts is the highest one seen so far, up to an offset. So a broker whose clock was
-set back makes no old message look new (I2). One thing is not noticed: a log that was cut while the
-clock was behind the last time seen, and only messages of before that time.
+set back makes no old message look new (I2). Nor does a new one look old (I1): what lies above a
+message of the current generation is of that one, whatever its time. One thing is not noticed: a
+log that was cut while the clock was behind the last time seen, and only messages of before that
+time.
 """
 
 from __future__ import annotations
@@ -83,7 +85,8 @@ class LogGenerations:
         if not stored_ms:
             return self.current, False
         older = bisect_left(self.cuts, stored_ms)
-        if older < len(self.cuts):
+        above_first = self.samples and offset > self.samples[0].offset
+        if older < len(self.cuts) and not above_first:
             return self.merged + older, False
         at = bisect_left(self.samples, offset, key=attrgetter("offset"))
         if at == len(self.samples) or stored_ms <= self.samples[at].stored_ms:
@@ -111,11 +114,12 @@ class LogGenerations:
             self.merged += 1
 
     def seen(self, messages: Iterable[tuple[int, int]]) -> None:
-        """Take a sample of a batch: offsets and store times of messages of which `of` was asked."""
-        last = self.cuts[-1] if self.cuts else 0
+        """Take a sample of a batch: offsets and store times of messages that `of` took for ones
+        of the current generation.
+        """
         top_ms = high = -1
         for offset, stored_ms in messages:
-            if stored_ms > last:
+            if stored_ms:
                 high, top_ms = max(high, offset), max(top_ms, stored_ms)
         if high < 0 or (self.samples and high <= self.samples[-1].offset):
             return

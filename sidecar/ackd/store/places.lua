@@ -11,7 +11,7 @@ local logs, read = {}, {}
 local function log_of(number)
   local log = logs[number]
   if log then return log end
-  log = {merged = 0, cuts = {}, offsets = {}, times = {}, came = {offsets = {}, times = {}}}
+  log = {merged = 0, cuts = {}, offsets = {}, times = {}, came = {generations = {}, offsets = {}, times = {}}}
   local text = redis.call("HGET", states, number)
   if text then log.merged, log.cuts, log.offsets, log.times = cmsgpack.unpack(text) end
   logs[number] = log
@@ -23,8 +23,11 @@ end
 local function generation_of(log, offset, stored)
   local newest = log.merged + #log.cuts
   if stored == 0 then return newest, false end
-  for at, cut in ipairs(log.cuts) do
-    if cut >= stored then return log.merged + at - 1, false end
+  local first = log.offsets[1]
+  if not (first and offset > first) then
+    for at, cut in ipairs(log.cuts) do
+      if cut >= stored then return log.merged + at - 1, false end
+    end
   end
   local last = log.offsets[#log.offsets]
   if not last or offset > last then return newest, false end
@@ -56,11 +59,11 @@ local function thin(offsets, times)
   table.remove(times, drop)
 end
 
--- Takes a sample of what came in this call.
+-- Takes a sample of what came in this call and is of the current generation.
 local function seen(log, came)
-  local last, high, top = log.cuts[#log.cuts] or 0, -1, -1
+  local newest, high, top = log.merged + #log.cuts, -1, -1
   for at, stored in ipairs(came.times) do
-    if stored > last then
+    if stored > 0 and came.generations[at] == newest then
       high = math.max(high, came.offsets[at])
       top = math.max(top, stored)
     end
@@ -91,6 +94,7 @@ local function new_place(number, log, offset, stored)
   local generation, cut = generation_of(log, offset, stored)
   if not generation then return nil end
   local came = log.came
+  came.generations[#came.generations + 1] = generation
   came.offsets[#came.offsets + 1], came.times[#came.times + 1] = offset, stored
   if cut then
     log.changed = true

@@ -168,7 +168,7 @@ class MemoryPlaces:
         self, subscription: str, topic_id: bytes, keep_ms: int, arrivals: Sequence[StoredAt]
     ) -> Placed:
         known = self._known.setdefault((subscription, topic_id), KnownPlaces())
-        placed, came = Placed([], []), dict[int, list[tuple[int, int]]]()
+        placed, came = Placed([], []), dict[int, list[tuple[int, int, int]]]()
         turned: dict[int, KnownIds[AssignedPlace]] = {}
         for message, (number, offset), stored_ms in arrivals:
             _check(number)
@@ -185,12 +185,13 @@ class MemoryPlaces:
                     raise StoreDataError(str(error)) from None
                 if cut:
                     placed.cuts.append(LogCut(number, offset, generation))
-                came.setdefault(number, []).append((offset, stored_ms))
+                came.setdefault(number, []).append((generation, offset, stored_ms))
                 place = AssignedPlace(partition_of(number, generation), offset)
             _keep(ids, message, place)
             placed.places.append(place)
         for number, messages in came.items():
-            known.logs[number].seen(messages)
+            log = known.logs[number]
+            log.seen((at, ms) for generation, at, ms in messages if generation == log.current)
         return placed
 
     async def remember(

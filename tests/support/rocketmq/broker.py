@@ -11,6 +11,7 @@ from typing import Self
 
 from ackd_torture.ports import free_port, give_back, listens
 from tests.support.certs import Certs, make_certs
+from tests.support.faketime import Clock
 from tests.support.paths import remove_run_dir, run_dir
 from tests.support.proc import Process
 from tests.support.rocketmq.admin import Admin
@@ -61,6 +62,7 @@ class RocketMQ(Started):
         self._brokers = itertools.count()
         self._proxy: Process | None = None
         self._admin: Admin | None = None
+        self._clock: Clock | None = None
 
     @property
     def endpoints(self) -> str:
@@ -91,6 +93,12 @@ class RocketMQ(Started):
         return self._proxy
 
     @property
+    def clock(self) -> Clock:
+        """That of the brokers, with `options.clock`."""
+        assert self._clock is not None, "not asked for"
+        return self._clock
+
+    @property
     def names_of_brokers(self) -> set[str]:
         """A replica has the name of its master."""
         return {node.at.name for node in self.nodes}
@@ -108,6 +116,7 @@ class RocketMQ(Started):
         self._ports = Ports(*(free_port() for _ in range(4)))
         self.certs = make_certs(self._folder / "certs")
         write_files(self._folder, self._ports, self.options, self.certs)
+        self._clock = Clock(self._folder) if self.options.clock else None
         try:
             self._make(lib, self._folder)
             for process in self._processes():
@@ -303,6 +312,8 @@ class RocketMQ(Started):
             *more,
         ]
         env = {**os.environ, "ROCKETMQ_HOME": str(home), "RMQ_PROXY_HOME": str(home)}
+        if self._clock is not None and main.startswith("broker."):
+            env |= self._clock.environment
         return Process(argv, log_path=home / f"{name}.log", env=env, cwd=home)
 
 

@@ -20,14 +20,15 @@ class RocketMQOptions:
     one and the proxy are one process. `brokers`: how many there are from the start on; `replica`:
     the first one has a replica, and a controller (in the name server) makes one of the two master.
     `access_keys` demands `ACCESS_KEY` and `SECRET_KEY` of all who connect, or a user that was made
-    since, whose rights the broker looks at. `broker` and `proxy`
-    come last and win.
+    since, whose rights the broker looks at. `clock`: that of the brokers of a `cluster` can be set.
+    `broker` and `proxy` come last and win.
     """
 
     cluster: bool = False
     brokers: int = 1
     replica: bool = False
     access_keys: bool = False
+    clock: bool = False
     broker: Mapping[str, str] = field(default_factory=dict)
     proxy: Mapping[str, str | int | bool] = field(default_factory=dict)
 

@@ -24,7 +24,8 @@ from ackd.core.origin import PARTITION_MAX
 def came(log: LogGenerations, *messages: tuple[int, int]) -> list[int]:
     """A batch of (offset, store time) comes; the generations."""
     found = [log.of(*each)[0] for each in messages]
-    log.seen(messages)
+    current = [each for each, at in zip(messages, found, strict=True) if at == log.current]
+    log.seen(current)
     return found
 
 
@@ -72,6 +73,19 @@ def test_i2_a_clock_that_was_set_back_makes_no_message_new() -> None:
     for each in messages:
         assert came(log, each) == [0]
     assert came(log, *reversed(messages)) == [0] * 6
+
+
+def test_i1_a_clock_that_is_set_back_after_a_cut_makes_no_message_old() -> None:
+    """By its time it would be of the log that was lost, where its offset is finished."""
+    log = LogGenerations()
+    came(log, (0, 1_000), (99, 1_099))
+    assert came(log, (10, 2_000), (11, 2_001)) == [1, 1]
+    assert came(log, (12, 500), (13, 501), (60, 548)) == [1, 1, 1]
+    assert log.cuts == [1_099]
+    assert came(log, (9, 1_009)) == [0], "what is left of the old log"
+    assert came(log, (61, 3_000), (62, 3_001)) == [1, 1]
+    assert came(log, (12, 500), (11, 2_001)) == [1, 1]
+    assert came(log, (30, 4_000), (31, 600)) == [2, 2]
 
 
 def test_one_thing_is_not_noticed_a_cut_while_the_clock_is_behind() -> None:

@@ -1,26 +1,31 @@
-"""The proxy alone is killed. The broker behind it lives and knows nothing of it; leases do not need
-it; and receiving goes on as soon as it answers again.
+"""Broker and proxy are two processes. The proxy alone is killed: the broker behind it lives and
+knows nothing of it; leases do not need it; and receiving goes on as soon as it answers again. The
+broker's clock alone is set back: nothing new is taken for something old.
 """
 
 import asyncio
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from ackd.api.messages import Delivery, SettleVerb
+from ackd.core.log_generations import GENERATION
 from ackd.errors import BrokerError
-from tests.integration.rocketmq.shop import HOLD_MS, Shop, Worker
+from tests.integration.rocketmq.shop import HOLD_MS, NAME, Shop, Worker
+from tests.support import faketime
 from tests.support import rocketmq as rocketmq_support
 from tests.support.paths import CACHE
 from tests.support.redis import RedisServer
 from tests.support.require import require
 from tests.support.rocketmq import RocketMQ, RocketMQOptions
-from tests.support.rocketmq.bare import Bare, bare
+from tests.support.rocketmq.bare import Bare, bare, now_ms
 from tests.support.rocketmq.remote import admin, queues_of
 from tests.support.wait import wait_until_async
 
@@ -43,9 +48,9 @@ QUIET_MS = 2 * HOLD_MS
 
 @pytest.fixture(scope="module")
 def apart() -> Iterator[RocketMQ]:
-    """Broker and proxy as two processes."""
-    require(rocketmq_support.missing())
-    with RocketMQ(RocketMQOptions(cluster=True)) as started:
+    """Broker and proxy as two processes; the broker's clock can be set."""
+    require(rocketmq_support.missing() or faketime.missing())
+    with RocketMQ(RocketMQOptions(cluster=True, clock=True)) as started:
         yield started
 
 
@@ -151,3 +156,71 @@ async def _first_answer(it: Bare) -> list[bytes]:
 
     await wait_until_async(sent, "the proxy's first answer", timeout_s=120)
     return tried
+
+
+HOUR_MS = 3_600_000
+OLD = 8 * FEW
+"""More offsets were finished before the topic was made again than are used after that."""
+
+
+@dataclass
+class Comes:
+    """What is published comes, once."""
+
+    worker: Worker
+    number: Iterator[int] = field(default_factory=count)
+    partition: int = GENERATION
+
+    async def new(self, many: int) -> list[Delivery]:
+        """So many messages are published; these and no others come, for the first time."""
+        values = [b"%d" % next(self.number) for _ in range(many)]
+        await self.worker.stored(*values)
+        found = await self.worker.collect(many)
+        assert sorted(each.record.value or b"" for each in found) == sorted(values)
+        assert {(each.partition, each.attempt) for each in found} == {(self.partition, 1)}
+        return found
+
+    async def ack(self, *messages: Delivery) -> None:
+        assert set(await self.worker.settle(SettleVerb.ACK, *messages)) == {"acked"}
+
+    async def stored_before(self, time_ms: Callable[[], int]) -> None:
+        """Until the broker stores messages at a time before this one."""
+
+        async def so() -> bool:
+            [probe] = await self.new(1)
+            await self.ack(probe)
+            return probe.record.timestamp_ms < time_ms()
+
+        await wait_until_async(so, "the broker's clock to be behind")
+
+
+async def test_i1_i2_a_clock_that_is_set_back_makes_nothing_new_old(
+    apart: RocketMQ, shop: Shop
+) -> None:
+    """After its topic was made again, by an hour while the broker runs, then by one more while it
+    is down. By its time, what is new would be of the old log, where all its offsets are finished.
+    """
+    await shop.open(1)
+    worker = await shop.start(lease_ms=LEASE_MS)
+    it = Comes(worker, partition=0)
+    await it.ack(*await it.new(OLD))
+    await worker.broker_told()
+    await asyncio.to_thread(apart.admin.drop_topic, shop.topic)
+    await asyncio.to_thread(apart.admin.topic, shop.topic, 1)
+    it.partition = GENERATION
+    await it.ack(*await it.new(FEW))
+    for hours in (1, 2):
+        held = await it.new(FEW)
+        apart.clock.set_back(hours * HOUR_MS // 1_000)
+        if hours == 2:
+            await asyncio.to_thread(apart.broker.kill)
+            await asyncio.to_thread(apart.restart, apart.broker)
+            async with bare(apart) as other:
+                await _first_answer(other)
+        await it.stored_before(lambda: now_ms() - hours * HOUR_MS + HOUR_MS // 2)  # noqa: B023 -- awaited in this turn
+        await it.ack(*held, *await it.new(FEW))
+    assert await worker.receive(100, wait_ms=QUIET_MS) == []
+    assert worker.metric("ackd_log_cuts_total") == 1, "that the topic was made again"
+    conditions = worker.runtime._subscriptions[NAME].state.conditions
+    assert {each.partition("/")[0] for each in conditions} <= {"log-cut", "came-again"}
+    assert all(reason.ok for reason in worker.runtime.readiness())
