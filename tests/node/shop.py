@@ -131,6 +131,17 @@ class Shop:
 
         return wait_until(ready, f"the pod {name}", timeout_s=POD_S_MAX, interval_s=0.2)
 
+    def delete_pod(self, name: str) -> None:
+        """Returns when it is gone, or at once if there is none."""
+        path = f"/api/v1/namespaces/{self.name}/pods/{name}"
+
+        def gone() -> bool:
+            return name not in {each["metadata"]["name"] for each in self.pods()}
+
+        if not gone():
+            self.api.delete(path)
+        wait_until(gone, f"the end of {name}", timeout_s=POD_S_MAX, interval_s=0.2)
+
     def change(self, spec: Json) -> None:
         """Change the Deployment's spec."""
         path = f"/apis/apps/v1/namespaces/{self.name}/deployments/app"

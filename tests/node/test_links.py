@@ -37,6 +37,19 @@ for place in sys.argv[1:]:
     except OSError:
         print("closed")
 """
+NONSENSE = """
+import socket, sys
+host, port = sys.argv[1].split(":")
+with socket.create_connection((host, int(port)), timeout=20) as stranger:
+    stranger.sendall(b"GET / HTTP/1.1\\r\\nHost: ackd\\r\\n\\r\\n")
+    said = b""
+    try:
+        while more := stranger.recv(4096):
+            said += more
+    except ConnectionResetError:
+        pass
+print("told" if b"HTTP" in said else "hung-up")
+"""
 STRANGER = """
 import asyncio, sys
 from ackd.config.peers import PeerSettings
@@ -114,22 +127,33 @@ def test_applications_beside_all_pods_get_messages_of_the_only_partition(linked:
     assert all(served[name]["own"] == 0 for name in took)
     keep("links", served=sorted(served.values(), key=str), acked=settled.acked)
 
+    # Another subscription of the same store and topic has no part in it.
+    assert value(named(linked, "bills"), "ackd_peers_connected") == 0
     # What the bodies say is seen where it goes in the clear, and nowhere on the links.
     assert wire.seen(LINKS) > 10_000
+    assert LINKS in wire.where(b"\x17\x03\x03"), "records of TLS"
     plain = wire.where(b'"msg"')
     assert plain, "the broker's connections have no TLS"
     assert LINKS not in plain
 
 
 @pytest.mark.timeout(300)
-def test_a_pod_of_another_store_is_refused_by_the_proof(linked: Shop) -> None:
-    """No policy is there: the port is open, TLS is spoken, and the secret decides."""
+@pytest.mark.parametrize("name", ["bills", "plain"])
+def test_whoever_lacks_the_key_of_the_store_is_refused_by_the_proof(
+    linked: Shop, name: str
+) -> None:
+    """No policy is there: the port is open to pods of another subscription and to those without a
+    sidecar, TLS is spoken, and the secret decides. What is no TLS is hung up on.
+    """
     target = next(iter(pods_of(linked).values()))
-    name, address = target["metadata"]["name"], target["status"]["podIP"]
-    before = refused(target)
-    said = inside(linked, named(linked, "bills"), STRANGER, name, f"{address}:{LINKS}")
-    assert said == ["key"]
-    wait_until(lambda: refused(target) == before + 1, "it is counted", interval_s=0.2)
+    source, address = named(linked, name), f"{target['status']['podIP']}:{LINKS}"
+    for code, arguments, answer, reason in (
+        (STRANGER, (target["metadata"]["name"], address), "key", "key"),
+        (NONSENSE, (address,), "hung-up", "tls"),
+    ):
+        before = refused(target, reason)
+        assert inside(linked, source, code, *arguments) == [answer]
+        until_refused(target, reason, before + 1)
 
 
 @pytest.mark.timeout(900)
@@ -147,14 +171,8 @@ def test_the_port_is_open_between_pods_of_one_subscription_only(linked: Shop, ch
     }
     assert set(knocked(linked, pods, places).values()) == {"open"}, "nothing is closed yet"
 
-    def policies(*lists: list[str]) -> Json:
-        return {
-            "config": {"namespaces": [linked.name]},
-            "sidecar": {"networkPolicy": {"enabled": True, "linked": [*lists]}},
-        }
-
     try:
-        chart(policies())
+        chart(policies(linked))
         right = {
             each: "open"
             if each.port == HEALTH or {each.source, each.target} <= orders
@@ -165,7 +183,7 @@ def test_the_port_is_open_between_pods_of_one_subscription_only(linked: Shop, ch
         with linked.load(rate_per_s=20):
             left_out_is_named(linked, orders)
             went_on(linked)
-            chart(policies(["ackd-config", "orders-batch"], ["bills"]))
+            chart(policies(linked, ["ackd-config", "orders-batch"], ["bills"]))
             late = named(linked, "batch")
             pods["batch"] = late
             ours = orders | {"batch"}
@@ -181,11 +199,57 @@ def test_the_port_is_open_between_pods_of_one_subscription_only(linked: Shop, ch
                 timeout_s=120,
                 interval_s=0.5,
             )
-            wait_until(lambda: ways(late)["through_peers"] + ways(late)["for_peers"], "its link")
+            until_linked(late)
             went_on(linked)
         assert_kept(linked.drain(calm_s=1))
     finally:
+        linked.delete_pod("batch")
         chart({})
+
+
+@pytest.mark.timeout(900)
+def test_a_pod_that_is_replaced_is_linked_again(linked: Shop, chart: Chart) -> None:
+    """Each in turn, under the chart's policies: the owner of the partition is one of them. The new
+    pod has another name and address.
+    """
+    try:
+        chart(policies(linked))
+        with linked.load(rate_per_s=20):
+            for name in sorted(pods_of(linked)):
+                new = replaced(linked, name)
+                until_linked(new)
+                went_on(linked)
+            wait_until(
+                lambda: not any(map(unlinked, pods_of(linked).values())),
+                "nobody is left out",
+                timeout_s=180,  # a pod that is gone is named for a minute
+                interval_s=0.5,
+            )
+        plain = named(linked, "plain")
+        places = {Place("plain", name, LINKS) for name in pods_of(linked)}
+        until_knocked(linked, {"plain": plain, **pods_of(linked)}, dict.fromkeys(places, "closed"))
+        assert_kept(linked.drain(calm_s=1))
+    finally:
+        chart({})
+
+
+def policies(shop: Shop, *lists: list[str]) -> Json:
+    """Values of the chart that turn its policies on in this namespace."""
+    return {
+        "config": {"namespaces": [shop.name]},
+        "sidecar": {"networkPolicy": {"enabled": True, "linked": [*lists]}},
+    }
+
+
+def replaced(shop: Shop, name: str) -> Json:
+    """Delete a pod of the Deployment; the one that comes for it."""
+    before = set(pods_of(shop))
+    shop.delete_pod(name)
+
+    def there() -> str:
+        return next(iter(set(pods_of(shop)) - before), "")
+
+    return shop.wait_pod(wait_until(there, f"another pod than {name}", interval_s=0.2))
 
 
 def left_out_is_named(shop: Shop, orders: set[str]) -> None:
@@ -249,9 +313,25 @@ def ways(pod: Json) -> dict[str, int]:
     }
 
 
-def refused(pod: Json) -> float:
-    """How many that had another secret."""
-    return value(pod, "ackd_peer_handshakes_refused_total", reason="key")
+def refused(pod: Json, reason: str) -> float:
+    """How many it did not let in, for this."""
+    return value(pod, "ackd_peer_handshakes_refused_total", reason=reason)
+
+
+def until_refused(pod: Json, reason: str, count: float) -> None:
+    """Wait until it has refused so many for this."""
+    wait_until(lambda: refused(pod, reason) == count, f"refused: {reason}", interval_s=0.2)
+
+
+def until_linked(pod: Json) -> None:
+    """Wait until it has given messages to others, or got some of theirs."""
+
+    def done() -> int:
+        counts = ways(pod)
+        return counts["through_peers"] + counts["for_peers"]
+
+    what = f"links of {pod['metadata']['name']}"
+    wait_until(done, what, timeout_s=120, interval_s=0.5)
 
 
 def unlinked(pod: Json) -> str:
