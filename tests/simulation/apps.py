@@ -193,11 +193,16 @@ class App:
     # --- work
 
     async def _work(self, sidecar: Sidecar, delivery: Delivery) -> None:
-        random, lease_s = self._random, self._habits.lease_ms / 1000
+        await self._do(self._style(), sidecar, delivery)
+
+    def _style(self) -> str:
         weights = self._habits.weights
-        style = random.choices(list(weights), list(weights.values()))[0]
-        if self.calm:
-            style = "ack"
+        style = self._random.choices(list(weights), list(weights.values()))[0]
+        return "ack" if self.calm else style
+
+    async def _do(self, style: str, sidecar: Sidecar, delivery: Delivery) -> None:
+        """Work on a message as the style says, and settle it."""
+        random, lease_s = self._random, self._habits.lease_ms / 1000
         lease = delivery.lease
         match style:
             case "ack":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from tests.simulation.general import add_acts, turn_on
+from tests.simulation.general import add_acts, push_on, turn_on
 from tests.simulation.plan import ANY, KINDS, ORDERED, RARE, STYLES, Act, Plan, Story
 from tests.simulation.world import MS, S, World
 
@@ -35,7 +35,7 @@ def draw(world: World, story: Story = ANY) -> Plan:
     general = dict(story.settings).get("general")
     kinds: tuple[str, ...] = ()
     if general:
-        kinds = turn_on(world.random("general"), plan)
+        kinds = push_on(world.random("called"), plan, turn_on(world.random("general"), plan))
     elif not story.faults and not story.settings:
         _in_order(world.random("order"), plan)
     for name, value in story.settings:

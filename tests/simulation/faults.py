@@ -15,7 +15,7 @@ from ackd.engine.runtime import Runtime
 from ackd.ports import Committed
 from tests.simulation.book import Place, Rollback
 from tests.simulation.cancels import chosen
-from tests.simulation.general import LINKS
+from tests.simulation.general import LINKS, PUSH
 from tests.simulation.peers import Wires
 from tests.simulation.plan import Act
 from tests.simulation.sidecar import Sidecar
@@ -47,9 +47,13 @@ class Nemesis:
             return
         if self._run.plan.general:  # what it does depends on no other fault that may be left out
             self._random = self._world.random(f"act/{act.number}")
-        if act.kind in LINKS and self._run.wires is None:
+        pushing = self._run.pushing
+        if (act.kind in LINKS and self._run.wires is None) or (act.kind in PUSH and not pushing):
             return
         self._run.pairs.began(act.kind)
+        if act.kind in PUSH and pushing is not None:
+            pushing.fault(act.kind, self._random)
+            return
         do: Callable[[], None] = getattr(self, f"_{act.kind}")
         do()
 
@@ -62,6 +66,8 @@ class Nemesis:
         run.server.frozen_until_us = 0
         if run.wires is not None:
             run.wires.mend()
+        if run.pushing is not None:
+            run.pushing.mend()
         if not run.server.up:
             run.server.start(0)
         for sidecar in run.sidecars:

@@ -29,11 +29,14 @@ SELDOM: Final = (
     "retain",
     "copy_keys",
 )
-KINDS: Final = (*CRASHES, *STORE, *BROKER, *OPERATOR, *LINKS, *SELDOM)
+PUSH: Final = ("push_down", "push_cut", "push_slow", "push_busy")
+KINDS: Final = (*CRASHES, *STORE, *BROKER, *OPERATOR, *LINKS, *SELDOM, *PUSH)
 PROMISES: Final = ("links", "killed", "repeats", "rate", "in flight", "breaker")
 """What can be judged only where little else goes wrong (`shares`, `linked`)."""
 PROMISED: Final = 0.2
 """So many runs are for one of these."""
+PUSHED: Final = 0.2
+"""In so many ackd calls applications; in so many of these nothing else goes wrong (`PROMISED`)."""
 FORGETS: Final = ("store_restart", "store_failover", "store_silent", "flush", "evict")
 """The store's data goes back."""
 FAULTLESS: Final = frozenset(("nothing", *LINKS))
@@ -76,7 +79,8 @@ def _kinds(random: Random, plan: Plan) -> tuple[str, ...]:
     found = [
         kind
         for kind in KINDS
-        if random.random() < chance * _weight(kind)
+        if kind not in PUSH
+        and random.random() < chance * _weight(kind, plan)
         and not (kind in LINKS and not plan.peers)
         and not (kind == "copy_keys" and not plan.forgers)
         and not (kind == "redrive" and not plan.weights["dead"])
@@ -123,8 +127,21 @@ def repeats_are_kept(plan: Plan) -> bool:
     return not plan.general or {act.kind for act in plan.acts} <= {"nothing", "peer_twice"}
 
 
-def _weight(kind: str) -> float:
-    """What the store forgets at a failover reaches most of the rare transitions."""
+def push_on(random: Random, plan: Plan, kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """With a stream of its own: a seed without push does what it did before there was push."""
+    if random.random() < 1 - PUSHED or plan.peers > 1:
+        return kinds
+    plan.push = random.choice([1, 2])
+    found = [kind for kind in PUSH if random.random() < 0.4] or ["nothing"]
+    return tuple(found) if random.random() < PROMISED else (*kinds, *found)
+
+
+def _weight(kind: str, plan: Plan) -> float:
+    """What the store forgets at a failover reaches most of the rare transitions. Lost keys of
+    copies matter to nothing but who forges some, so there they are as frequent as anything.
+    """
+    if kind == "copy_keys" and plan.forgers:
+        return 2
     if kind in SELDOM:
         return 1 / 3
     return 2 if kind in ("store_failover", "store_restart", "rebalance") else 1

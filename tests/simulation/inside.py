@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import reduce
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
+from ackd.api.messages import SettleVerb
 from ackd.engine.base.copy_signature import Proof
 from ackd.errors import StoreError, StoreUnknownError
 
@@ -110,6 +112,47 @@ def _bound_of_all(_: object) -> object:
     return room
 
 
+async def _idle(*_: object) -> None:
+    """Does nothing."""
+
+
+def _after_the_settle(deliver: Callable[..., Awaitable[object]]) -> object:
+    async def after(self: object, messages: object, learn: Callable[[object], None]) -> object:
+        heard: list[object] = []
+        result = await deliver(self, messages, heard.append)
+        for each in heard:
+            learn(each)
+        return result
+
+    return after
+
+
+def _all_at_once(unreachable: Callable[..., bool]) -> object:
+    def all_at_once(self: Any, now_s: float) -> bool:
+        limit = self.limit
+        opened = unreachable(self, now_s)
+        self.limit = limit
+        return opened
+
+    return all_at_once
+
+
+def _refused_is_done(judge: Callable[..., Any]) -> object:
+    def refused(*args: object) -> object:
+        verdict = judge(*args)
+        wrong = verdict.outcome == "retry" and not verdict.explicit
+        return replace(verdict, do=SettleVerb.ACK, reason=None) if wrong else verdict
+
+    return refused
+
+
+def _unknown_is_done(after: Callable[..., list[Any]]) -> object:
+    def unknown(*args: object) -> list[Any]:
+        return [replace(each, do=SettleVerb.ACK) for each in after(*args)]
+
+    return unknown
+
+
 TABLE: Final[dict[str, Inside]] = {
     "any signature is good": Inside(
         "ackd.engine.base.copy_keys", "proof", lambda _: lambda *_: Proof.SIGNED
@@ -146,6 +189,27 @@ TABLE: Final[dict[str, Inside]] = {
     ),
     "what was revoked is taken back from its next owner": Inside(
         "ackd.engine.cluster.members", "View.taken", lambda _: lambda _: set()
+    ),
+    "a pause holds nobody back": Inside(
+        "ackd.push.call_limit", "CallLimit.wait_s", lambda _: lambda *_: 0.0
+    ),
+    "nobody is away": Inside(
+        "ackd.push.call_limit", "CallLimit.unreachable", lambda _: lambda *_: False
+    ),
+    "the breaker opens after the settle": Inside(
+        "ackd.push.push_delivery", "PushDelivery.deliver", _after_the_settle
+    ),
+    "who is back gets as many calls as before": Inside(
+        "ackd.push.call_limit", "CallLimit.unreachable", _all_at_once
+    ),
+    "a call keeps no lease": Inside(
+        "ackd.push.push_delivery", "PushDelivery._extend", lambda _: _idle
+    ),
+    "what an application refuses is done": Inside(
+        "ackd.push.push_delivery", "judge", _refused_is_done
+    ),
+    "a call without an answer is done": Inside(
+        "ackd.push.push_delivery", "_after", _unknown_is_done
     ),
     "each owner has the whole bound": Inside(
         "ackd.engine.cluster.membership", "InFlightShare.room", _bound_of_all

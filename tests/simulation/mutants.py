@@ -17,6 +17,7 @@ from tests.simulation import mutants_of_notes as notes
 from tests.simulation import mutants_of_order as order
 from tests.simulation import mutants_of_outbox as outbox
 from tests.simulation import mutants_of_progress as progress
+from tests.simulation import mutants_of_push as push
 from tests.simulation import mutants_of_record as record
 from tests.simulation import mutants_of_redrive as redrive
 from tests.simulation import mutants_of_repeats as repeats
@@ -47,5 +48,6 @@ MUTANTS = (
     *order.MUTANTS,
     *shares.MUTANTS,
     *linked.MUTANTS,
+    *push.MUTANTS,
 )
 """The list to which every rule that the simulator guards adds at least one."""

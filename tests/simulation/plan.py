@@ -81,6 +81,7 @@ class Plan:
     attempts: int = 0  # after so many a message is dead; 0: as many as the default says
     gap_us: int = 0  # messages come about so far apart; 0: any time
     drain_ms: int = 0  # a clean stop waits so long for leases to be settled
+    push: int = 0  # 1: ackd calls applications beside it, too; 2: there are no others
     general: int = 0  # 1: any features together (`general`)
     weights: dict[str, int] = field(default_factory=dict)
     acts: list[Act] = field(default_factory=list)

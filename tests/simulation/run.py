@@ -8,6 +8,7 @@ from typing import TypedDict
 from unittest.mock import patch
 
 from ackd.config.dedup import DedupSettings
+from ackd.config.push import PushSettings
 from ackd.config.schema import BrokerSettings, PublishSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.commit_metadata import decode
@@ -33,6 +34,7 @@ from tests.simulation.parts import PARTS, Parts
 from tests.simulation.peers import Wires
 from tests.simulation.plan import ANY, Plan, Story
 from tests.simulation.process import Process
+from tests.simulation.pushing import ONLY, Pushing
 from tests.simulation.redrives import redriven, under_way
 from tests.simulation.returns import Returns
 from tests.simulation.senders import Sender
@@ -123,9 +125,11 @@ class Run:
         self.handovers.strict = {act.kind for act in self.plan.acts} == {"rebalance"}
         self.checker.on_take = self.handovers.taken
         self.shares.on_reached = self.bounds.served
+        self.pushing = Pushing(self.world, self.plan, self.checker) if self.plan.push else None
         place = SidecarPlace(
             self.world, self.server, self.cluster, self.group, self.broker_faults, parts,
             self.wires, self.shares.reached if self.plan.peers else None,
+            None if self.pushing is None else self.pushing.wires,
         )  # fmt: skip
         self.sidecars = [
             Sidecar(place, f"s{number}", self._settings(f"s{number}"), self.plan.store_timeout_ms)
@@ -150,6 +154,7 @@ class Run:
             retry_topic_partitions=2,
             stuck_after_ms=plan.stuck_ms or 60_000,
             stuck_min_age_ms=plan.stuck_ms or 60_000,
+            push=PushSettings() if self.pushing is None else self.pushing.settings,
             dedup=DedupSettings(key="key" if plan.keys else ""),
             **_bounds(plan),
         )
@@ -164,6 +169,8 @@ class Run:
     def _granted(self, at: Coordinate, holding: Holding) -> None:
         self.shares.granted(at, holding)
         self.bounds.granted(at, holding)
+        if self.pushing is not None:
+            self.pushing.judge.granted(at, holding)
 
     # --- what faults and checks ask
 
@@ -232,23 +239,7 @@ class Run:
                 world.after(self._random.randint(0, plan.faults_us), self._produce)
         for sidecar in self.sidecars:
             world.after(self._random.randint(0, 2_000) * MS, sidecar.boot)
-        habits_random = world.random("habits")
-        for number in range(plan.apps):
-            habits = Habits(
-                lease_ms=plan.lease_ms,
-                receive_max=habits_random.choice([1, 5, 20]),
-                wait_ms=habits_random.choice([0, 200, 2_000]) if not plan.wait_ms else plan.wait_ms,
-                weights=plan.weights,
-                lease_given=habits_random.random() < 0.5,
-                attempt_ids=habits_random.random() < 0.3 or bool(plan.replays),
-                joined=habits_random.random() < 0.3 and not plan.replays,
-                loses_answers=bool(plan.replays),
-                answers_kept=repeats_are_kept(plan),
-            )
-            at = self.sidecars
-            if plan.wait_ms:  # each at one of its own
-                at = [at[number % len(at)]]
-            self.apps.append(App(world, f"app{number}", at, habits, self.checker))
+        self._employ()
         if plan.outbox:
             self._send(self.checker.deliveries)
         nemesis = Nemesis(self)
@@ -269,6 +260,33 @@ class Run:
             world.run(world.now_us + LATE_CALL_US)
             self._drain()
         self._judge()
+
+    def _employ(self) -> None:
+        """Applications that receive, and those that ackd calls."""
+        plan = self.plan
+        random = self.world.random("habits")
+        for number in range(plan.apps if plan.push != ONLY else 0):
+            at = self.sidecars
+            if plan.wait_ms:  # each at one of its own
+                at = [at[number % len(at)]]
+            habits = self._habits(random)
+            self.apps.append(App(self.world, f"app{number}", at, habits, self.checker))
+        if self.pushing is not None:
+            self.apps += self.pushing.begin(self.sidecars, self._habits(random))
+
+    def _habits(self, random: Random) -> Habits:
+        plan = self.plan
+        return Habits(
+            lease_ms=plan.lease_ms,
+            receive_max=random.choice([1, 5, 20]),
+            wait_ms=random.choice([0, 200, 2_000]) if not plan.wait_ms else plan.wait_ms,
+            weights=plan.weights,
+            lease_given=random.random() < 0.5,
+            attempt_ids=random.random() < 0.3 or bool(plan.replays),
+            joined=random.random() < 0.3 and not plan.replays,
+            loses_answers=bool(plan.replays),
+            answers_kept=repeats_are_kept(plan),
+        )
 
     def _send(self, deliveries: Deliveries) -> None:
         """Applications that publish."""

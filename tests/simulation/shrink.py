@@ -17,8 +17,8 @@ from tests.simulation.run import Outcome, simulate
 from tests.simulation.world import World
 
 FEATURES = (
-    "outbox", "forgers", "foreign_delays", "replays", "rate", "in_flight", "breaker", "keys",
-    "ordered", "attempts", "stuck_ms", "wait_ms", "peers", "before",
+    "push", "outbox", "forgers", "foreign_delays", "replays", "rate", "in_flight", "breaker",
+    "keys", "ordered", "attempts", "stuck_ms", "wait_ms", "peers", "before",
 )  # fmt: skip
 """What may be off, the least likely to matter first."""
 SIZES = (("messages", 1), ("apps", 1), ("partitions", 1), ("sidecars", 1))

@@ -10,12 +10,14 @@ from typing import Any
 
 from ackd.config.schema import Settings
 from ackd.engine.runtime import Runtime
+from ackd.push.push_manager import PushManager
 from tests.simulation.broker import BrokerFaults, SimBroker
 from tests.simulation.group import Group
 from tests.simulation.log import Cluster
-from tests.simulation.parts import Parts
+from tests.simulation.parts import METRICS, Parts
 from tests.simulation.peers import Wires
 from tests.simulation.process import Process
+from tests.simulation.pushed import PushWires, SimPushClient
 from tests.simulation.store import StoreServer
 from tests.simulation.store_client import SimStore
 from tests.simulation.world import MS, World
@@ -26,7 +28,7 @@ Answer = Callable[[object, Exception | None], None]
 @dataclass(frozen=True, slots=True)
 class Place:
     """What all sidecars of a run share. `reached` gets each result that a request has; `wires`
-    connects the sidecars, if anything does.
+    connects the sidecars, if anything does; `pushing` leads from each to its application.
     """
 
     world: World
@@ -37,6 +39,7 @@ class Place:
     parts: Parts
     wires: Wires | None = None
     reached: Callable[[str, object], None] | None = None
+    pushing: PushWires | None = None
 
 
 class Request:
@@ -86,6 +89,7 @@ class Sidecar:
         self.process = Process(place.world, name)
         self.process.loop.kill()
         self.runtime: Runtime | None = None
+        self.push: PushManager | None = None
         self.past: list[Process] = []
         self.store: SimStore | None = None
         self.broker: SimBroker | None = None
@@ -100,6 +104,7 @@ class Sidecar:
         if self.process.alive:
             return
         self.past.append(self.process)
+        self.push = None
         place = self.place
         process = self.process = Process(place.world, self.name, self.process.boot + 1)
         process.loop.on_fuse = self.kill
@@ -118,7 +123,21 @@ class Sidecar:
             peers=None if place.wires is None else parts.peers(place.wires, process),
         )
         place.world.note(self.name, "boot", process.boot)
-        process.loop.spawn(self.runtime.start(), "start")
+        process.loop.spawn(self._start(self.runtime, process), "start")
+
+    async def _start(self, runtime: Runtime, process: Process) -> None:
+        """As `ackd serve` does."""
+        await runtime.start()
+        pushing = self.place.pushing
+        if pushing is not None:
+            self.push = PushManager(
+                runtime,
+                self.settings.subscriptions,
+                METRICS,
+                runtime.vitals,
+                lambda url: SimPushClient(url, pushing, process),
+            )
+            await self.push.start()
 
     def kill(self) -> None:
         """The signal KILL: clients see their connections break."""
@@ -129,15 +148,19 @@ class Sidecar:
 
     def stop(self, drain_ms: int = 0) -> None:
         """A clean stop: it waits so long for leases to be settled, tells progress, and ends."""
-        runtime, process = self.runtime, self.process
+        runtime, process, push = self.runtime, self.process, self.push
         if runtime is None or not process.running:
             return
 
         async def stop() -> None:
+            if push is not None:
+                push.drain()
             if drain_ms:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(drain_ms / 1000):
                         await runtime.drain()
+            if push is not None:
+                await push.stop()
             await runtime.stop()
             self.kill()
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from ackd.api.messages import Delivery, Engine
 from ackd.config.push import PushSettings
 from ackd.push.answer import PushVerdict
+from ackd.push.call_limit import CallLimit
 from ackd.push.push_delivery import PushDelivery
 from ackd.telemetry.metrics import Metrics
 
@@ -33,6 +34,7 @@ class Pressure:
         settings: PushSettings,
         engine: Engine,
         delivery: PushDelivery,
+        calls: CallLimit,
         metrics: Metrics,
     ) -> None:
         self._name = name
@@ -41,6 +43,7 @@ class Pressure:
         self._hold_s = settings.pressure_hold_ms / 1000 if settings.auto_extend else 0.0
         self._engine = engine
         self._delivery = delivery
+        self._calls = calls
         self._now = asyncio.get_running_loop().time
         self._stopped = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -86,17 +89,23 @@ class Pressure:
 
     async def wait(self, messages: Sequence[Delivery], verdict: PushVerdict) -> Sequence[Delivery]:
         """Keep the messages of this task for the pause, or put them back. Returns those to send
-        again.
+        again. A pause that another call was asked for meanwhile counts, too.
         """
         pause_s = verdict.pause_ms / 1000
-        if not self._keeps(pause_s):
-            await self._delivery.put_back(messages, verdict)
-            return []
-        kept = await self._delivery.hold(messages, pause_s, self._stopped)
-        if kept and (self._stopped.is_set() or self._engine.subscription(self._name).pauses):
-            await self._delivery.put_back(kept, verdict)
-            return []
-        return kept
+        while messages and pause_s > 0:
+            held = self._keeps(pause_s)
+            if held:
+                messages = await self._delivery.hold(messages, pause_s, self._stopped)
+            if messages and (not held or self._is_held_back()):
+                await self._delivery.put_back(messages, verdict)
+                return []
+            pause_s = self._calls.wait_s(self._now())
+        return messages
+
+    def _is_held_back(self) -> bool:
+        """Whether nothing may be sent, though the pause is over."""
+        paused = self._engine.subscription(self._name).pauses
+        return self._stopped.is_set() or self._calls.broken or bool(paused)
 
     def _keeps(self, pause_s: float) -> bool:
         """Whether this task keeps its messages: no other does, and the time for it lasts."""

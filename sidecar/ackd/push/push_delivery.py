@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import time_ns
 
@@ -48,10 +48,12 @@ class PushDelivery:
         self._now = asyncio.get_running_loop().time
         self.kept: Unsettled = engine.unsettled(name)
 
-    async def deliver(self, messages: Sequence[Delivery]) -> PushVerdict | PushFailure:
+    async def deliver(
+        self, messages: Sequence[Delivery], learn: Callable[[PushVerdict | PushFailure], None]
+    ) -> PushVerdict | PushFailure:
         """Call the application with these messages and settle their leases, unless it asks for a
         pause (`pause_ms`): then `put_back` or `hold`. Returns the verdict, or the failure of the
-        call.
+        call. `learn` hears of it before the settle, which may take long.
         """
         start_s = self._now()
         result = await self._call(messages)
@@ -59,6 +61,7 @@ class PushDelivery:
         leases = [message.lease for message in messages]
         if isinstance(result, PushFailure):
             self._metrics.push_calls.at(self._name, result.how.value).inc()
+            learn(result)
             await self._settle(_after(result, leases))
             return result
         verdict = judge(result.status, result.headers, time_ns() // 1_000_000)
@@ -66,6 +69,7 @@ class PushDelivery:
             self._push.mode == "batch" and verdict.do is SettleVerb.ACK and not verdict.explicit
         )
         self._metrics.push_calls.at(self._name, "items" if by_items else verdict.outcome).inc()
+        learn(verdict)
         if by_items:
             await self._settle_items(result, messages)
         elif verdict.do is None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ackd.api.messages import Engine
 from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.base.tasks import Tasks, Vitals
+from ackd.push.call import PushClient
 from ackd.push.pusher import Pusher
 from ackd.push.signature import read_secrets
 from ackd.telemetry.metrics import Metrics
 
 
 class PushManager:
-    """Push deliveries of all subscriptions with a `push.url`."""
+    """Push deliveries of all subscriptions with a `push.url`. `client` makes the way to one."""
 
     def __init__(
         self,
@@ -22,10 +23,12 @@ class PushManager:
         subscriptions: Mapping[str, SubscriptionSettings],
         metrics: Metrics,
         vitals: Vitals | None = None,
+        client: Callable[[str], PushClient] = PushClient,
     ) -> None:
         self._engine = engine
         self._metrics = metrics
         self._subscriptions = {n: each for n, each in subscriptions.items() if each.push.url}
+        self._client = client
         self._tasks = Tasks("push", vitals)
         self._pushers: list[Pusher] = []
 
@@ -34,7 +37,8 @@ class PushManager:
         for name, settings in self._subscriptions.items():
             file = settings.push.signature_file
             secrets = [] if file is None else await asyncio.to_thread(read_secrets, file)
-            pusher = Pusher(name, settings, self._engine, self._metrics, secrets)
+            client = self._client(settings.push.url)
+            pusher = Pusher(name, settings, self._engine, self._metrics, client, secrets)
             self._pushers.append(pusher)
             self._tasks.start(pusher.run(), name)
 

@@ -39,16 +39,17 @@ class Pusher:
         settings: SubscriptionSettings,
         engine: Engine,
         metrics: Metrics,
+        client: PushClient,
         secrets: Sequence[bytes],
     ) -> None:
         self._name = name
         self._push = settings.push
         self._engine = engine
         self._metrics = metrics
-        self._client = PushClient(self._push.url)
-        self._delivery = PushDelivery(name, settings, engine, metrics, self._client, secrets)
-        self._pressure = Pressure(name, settings.push, engine, self._delivery, metrics)
+        self._client = client
+        self._delivery = PushDelivery(name, settings, engine, metrics, client, secrets)
         self._calls = CallLimit(self._push.concurrency, self._push.trial_ms / 1000)
+        self._pressure = Pressure(name, settings.push, engine, self._delivery, self._calls, metrics)
         self._now = asyncio.get_running_loop().time
         self._running = 0
         self._changed = asyncio.Event()
@@ -150,8 +151,7 @@ class Pusher:
     async def _deliver(self, messages: Sequence[Delivery]) -> None:
         try:
             while messages:
-                result = await self._delivery.deliver(messages)
-                self._learn(result)
+                result = await self._delivery.deliver(messages, self._learn)
                 if not (isinstance(result, PushVerdict) and result.pause_ms):
                     break
                 messages = await self._pressure.wait(messages, result)

@@ -13,6 +13,7 @@ from ackd.api.messages import Engine
 from ackd.config.push import PushSettings
 from ackd.push import pressure
 from ackd.push.answer import judge
+from ackd.push.call_limit import CallLimit
 from ackd.push.pressure import Pressure
 from ackd.push.push_delivery import PushDelivery
 from ackd.telemetry.metrics import Metrics
@@ -23,7 +24,8 @@ BUSY = judge(503, {"Retry-After": "1"}, 0)
 def made(engine: Mock | None = None, metrics: Metrics | None = None) -> Pressure:
     """One that is only told of answers; it asks nothing of the delivery."""
     engine, metrics = engine or Mock(spec=Engine), metrics or Metrics()
-    return Pressure("orders", PushSettings(), engine, cast("PushDelivery", None), metrics)
+    delivery = cast("PushDelivery", None)
+    return Pressure("orders", PushSettings(), engine, delivery, CallLimit(4, 1), metrics)
 
 
 def warnings(log: pytest.LogCaptureFixture) -> list[str]:
