@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import pulsar as client_library
 import pytest
 
-from ackd.api.messages import ReceiveRequest, SettleItem, SettleVerb, Status
+from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, SettleVerb, Status
 from ackd.config.schema import BrokerSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import TopicPartition
@@ -252,7 +252,7 @@ async def test_i1_i2_a_group_is_adopted_and_given_back_with_the_least_rights(
     assert (plan.blocked, plan.adopted) == ("", True)
     assert plan.partitions[0].acked_above
     runtime = await place.sidecar()
-    got = []
+    got: list[Delivery] = []
     while len(got) < len(left):
         request = ReceiveRequest(max=MANY, wait_ms=5_000, lease_ms=300_000)
         got += (await runtime.receive(NAME, request)).messages
