@@ -1,11 +1,17 @@
 """What the broker itself knows of a group: it is all that a new sidecar without a past has."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from ackd.api.messages import SettleVerb
-from tests.integration.rocketmq.shop import HOLD_MS, Shop, Worker
+from ackd.cli.commands.adopt import adopt
+from ackd.cli.commands.release_group import leave
+from ackd.cli.offline.parts import opened
+from ackd.config.schema import BrokerSettings
+from ackd_adapters.rocketmq import RocketMQOptions
+from tests.integration.rocketmq.shop import HOLD_MS, NAME, Shop, Worker
 from tests.support.rocketmq.bare import bare, never
 from tests.support.wait import wait_until_async
 
@@ -38,6 +44,23 @@ async def test_i1_i2_a_group_of_plain_consumers_goes_on_where_it_stands_and_back
         await it.send(b"new")
         back = await it.within(QUIET_MS / 1000, never)
         assert [each.body for each in back] == [b"new"]
+
+
+async def test_adopt_and_release_group_are_refused_and_say_what_to_do(shop: Shop) -> None:
+    """Nothing has to be moved there."""
+    await shop.open(1)
+    one = await shop.start()
+    await one.runtime.stop()
+    options = RocketMQOptions(
+        endpoints=shop.rocketmq.endpoints,
+        name_servers=f"127.0.0.1:{shop.rocketmq.ports.names}",
+    )
+    broker = BrokerSettings(adapter="rocketmq", options=options)
+    async with opened(replace(one.runtime.settings, brokers={"b": broker}), NAME) as parts:
+        plan, leaving = await adopt(parts, do=True), await leave(parts, do=True)
+    said = "this kind of broker can't move a group from outside"
+    assert (plan.adopted, plan.blocked) == (False, f"{said}; start the sidecar instead")
+    assert (leaving.left, leaving.blocked) == (False, said)
 
 
 async def test_i1_i2_after_the_loss_of_the_store_the_broker_knows_what_is_acked(
