@@ -344,8 +344,7 @@ def _contradicted(
 ) -> str:
     """Why this yes can't be true, or ""."""
     if settle.status == "already_acked":
-        acks = [e for e in settles if e.do == "ack" and e.sent_us <= (settle.answered_us or 0)]
-        return "" if len(acks) > 1 else "but nobody had acked it"
+        return "" if _perhaps_acked(settle, deliveries, settles) else "but nobody had acked it"
     if settle.status not in {"acked", "extended"}:
         return ""
     for other in deliveries:
@@ -357,6 +356,24 @@ def _contradicted(
         ):
             return f"but this lease was {earlier.status} before"
     return ""
+
+
+def _perhaps_acked(
+    settle: SettleTry, deliveries: Sequence[JudgedDelivery], settles: Sequence[SettleTry]
+) -> bool:
+    """Whether another ack may have finished the message before this settle was answered: it was
+    not refused, and the message was not handed out after its lease.
+    """
+    attempts = {each.lease: each.attempt for each in deliveries}
+    last = max(attempts.values(), default=0)
+    return any(
+        each.do == "ack"
+        and each is not settle
+        and each.status != "lost"
+        and each.sent_us <= (settle.answered_us or 0)
+        and attempts.get(each.lease, last) == last
+        for each in settles
+    )
 
 
 def _in_order(verdict: Verdict, leases: Leases, orders: dict[str, str]) -> None:

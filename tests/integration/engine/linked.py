@@ -82,6 +82,8 @@ class Ring:
     traces: TraceSettings = field(default_factory=TraceSettings)
     fifo: bool = False
     """Of RocketMQ: whether topic and group are those that keep an order."""
+    begun: int = 0
+    """How many have been started, those that left since included."""
 
     @property
     def partition(self) -> TopicPartition:
@@ -130,7 +132,8 @@ class Ring:
         self, peers: PeerSettings | None = None, name: str = "", **more: object
     ) -> Linked:
         """One more, ready. What else is named is a setting; all others are the defaults."""
-        name = name or f"sidecar-{len(self.members) + 1}"
+        self.begun += 1  # a name of one that left is nobody's again
+        name = name or f"sidecar-{self.begun}"
         # RocketMQ decides by itself where a group starts.
         start: dict[str, object] = {} if self.rocketmq is not None else {"start": "earliest"}
         settings = Settings(

@@ -186,6 +186,17 @@ def test_ack_accepted_after_its_message_went_on_is_a_false_yes() -> None:
     assert broken(run.verdict()) == {"false_yes"}
 
 
+def test_an_ack_that_was_refused_or_of_an_earlier_lease_makes_no_other_one_a_repeat() -> None:
+    """I7: `already_acked` is true only if an ack may have finished the message."""
+    run = History().published().delivered("a", 2, 10, 1, 105).delivered("b", 108, 112, 2, 210)
+    run.settled(120, 125, "l1", "lost").settled(130, 140, "l2", "already_acked")
+    assert broken(run.verdict()) == {"false_yes"}
+    run = History().published().delivered("a", 2, 10, 1, 105).delivered("b", 108, 112, 2, 210)
+    run.at(100, EventKind.SETTLE, call=99, lease="l1", do="ack")
+    run.settled(130, 140, "l2", "already_acked")
+    assert broken(run.verdict()) == {"false_yes"}
+
+
 def test_replayed_answer_is_no_second_holder() -> None:
     """R21: the same lease comes again by attempt_id; that is one lease, not two."""
     run = History().published().delivered("a", 2, 10, 1, 105).delivered("a", 2, 30, 1, 105)
