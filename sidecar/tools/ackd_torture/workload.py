@@ -81,6 +81,7 @@ class Workload:
         self.plan = plan
         self.tally = Tally()
         self._publishing = True
+        self._publishers: list[asyncio.Task[None]] = []
         self._consuming = True
         self._gentle = False
         self._serial = 0
@@ -101,7 +102,8 @@ class Workload:
             if self.plan.backlog:
                 await self._fill(session)
             for number in range(self.plan.publishers):
-                group.create_task(self._publish(session, f"{self.plan.name}-p{number}"))
+                publisher = self._publish(session, f"{self.plan.name}-p{number}")
+                self._publishers.append(group.create_task(publisher))
             for number in range(self.plan.consumers):
                 group.create_task(self._consume(session, f"{self.plan.name}-c{number}", number))
             try:
@@ -118,6 +120,8 @@ class Workload:
 
         `others` are histories of workers that have ended: what they acked, or died while acking,
         counts as finished. Should the latter come back within `calm_s`, it is finished again.
+        A publisher that repeats its last request is waited for: what is confirmed later than the
+        end can't be judged.
         """
         self.stop_publishing()
         self._gentle = True
@@ -126,15 +130,20 @@ class Workload:
         end = loop.time() + within_s
         calm_from = loop.time()
         while loop.time() < end:
-            if self.tally.unfinished() - elsewhere:
+            if self._still_publishing() or self.tally.unfinished() - elsewhere:
                 calm_from = loop.time()
             elif loop.time() - calm_from >= calm_s:
                 break
             await asyncio.sleep(0.05)
         left = self.tally.unfinished() - elsewhere
+        if self._still_publishing():
+            return False
         with Recorder(self.plan.folder / f"{self.plan.name}-drain.ndjson", "drain") as recorder:
             recorder.note(EventKind.DRAINED, sub=self.plan.sub, count=len(left))
         return not left
+
+    def _still_publishing(self) -> bool:
+        return not all(each.done() for each in self._publishers)
 
     # --- clients
 
