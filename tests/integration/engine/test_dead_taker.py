@@ -19,7 +19,7 @@ from tests.integration.engine.linked import KAFKA, NAME, Ring, numbers, ring_of
 from tests.support.limits import limit
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.kafka, pytest.mark.redis]
+pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(240)]
 SILENCE_MS = limit(3_000, busy=20_000)
 
 
