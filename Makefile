@@ -10,7 +10,7 @@ BROKER ?= local
 BASE ?=
 SEEDS ?= 1000
 MINUTES ?= 5
-SCOPES ?= small.cfg witness.cfg lease.cfg mended.cfg
+SCOPES ?= small.cfg live.cfg witness.cfg lease.cfg mended.cfg
 ARGS ?=
 WITHOUT ?=
 IMAGE ?=
@@ -185,6 +185,7 @@ fuzz: .venv/.dev ## fuzz what reads foreign bytes; TARGET=store_codec MINUTES=60
 prove: .venv/.dev ## check the model of the protocol in proofs/ with TLC; SCOPES="small.cfg"
 	@tests/support/apt.sh
 	@$(BIN)/python -m tests.proof.tlc $(SCOPES)
+	@$(BIN)/python -m tests.proof.traces 1000 $(or $(TRACES_TO),1500)
 
 .PHONY: lock
 lock: .venv/.dev ## refresh requirements/*.lock from pyproject.toml; ARGS=--upgrade for newer versions

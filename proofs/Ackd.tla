@@ -59,6 +59,8 @@ NextFence == IF Behind THEN db.fence + 1
 NextTerm == IF Behind THEN db.term + 1 ELSE n.takes + 1
 Fenced == n' = [n EXCEPT !.fences = @ + 1]
 CanFence == n.fences < MaxFences
+CanMove == CanFence
+CanTake == n.takes < MaxTakes
 
 (* --- what is known and by whom *)
 AllOver == {m \in Messages : Over(db, m)}
@@ -87,7 +89,8 @@ Owns(s) == sc[s].own # 0 /\ ~sc[s].dirty /\ Kept(s)  \* an owner repairs first (
 Accepts(s) == sc[s].own = db.term /\ db.run = run  \* or FENCED, MOVED
 Staled == {[c EXCEPT !.fresh = @ /\ c.term # db.term] : c \in late}
 
-Same(x) == UNCHANGED x
+(* What is repeated of an ack that was confirmed. *)
+AckOf(t, gen) == [m |-> t.m, gen |-> gen]
 Faults == <<run, saved, dead, loose>>
 Ghosts == <<told, ever, handed, bad>>
 
@@ -95,7 +98,7 @@ Ghosts == <<told, ever, handed, bad>>
 
 (* A sidecar takes the partition (R5), whoever has it, and reads the record: `Recovery.take`. What
    only the commit knows to be finished is finished by a repair. *)
-Opened(r) == IF r.run = run THEN r ELSE [r EXCEPT !.run = run, !.rep = TRUE]
+Opened(r) == IF r.run = run THEN r ELSE [r EXCEPT !.run = run, !.rep = TRUE, !.again = TRUE]
 
 RECURSIVE FinishAll(_, _)
 FinishAll(r, ms) ==
@@ -119,7 +122,7 @@ Read(s, r, term) ==
                      !.pub = {m \in @ : moving(m).gen = sc[s].moved[m].gen}]
 
 Take(s) ==
-    /\ n.takes < MaxTakes
+    /\ CanTake
     /\ sc[s].own # db.term \/ db.term = 0
     /\ LET opened == [Opened(db) EXCEPT !.term = NextTerm]
            r == FinishAll(opened, {m \in commits : ~Over(db, m)})
@@ -198,8 +201,6 @@ GrantACopy(s, c) ==
 
 Decide(t, verb) ==
     IF t.c = 0 THEN Settle(db, t, verb, FALSE) ELSE SettleCopy(db, t, verb, FALSE)
-
-AckOf(t, gen) == [m |-> t.m, gen |-> gen]
 
 (* The application's view after an answer. *)
 Told(t, verb, out) ==
@@ -281,8 +282,9 @@ Lapse ==
 
 Move(s, m) ==
     LET a == MoveToRetry(db, m, NextFence)
-    IN /\ Owns(s) /\ Accepts(s) /\ CanFence
+    IN /\ Owns(s) /\ Accepts(s) /\ CanMove
        /\ m \notin sc[s].fin
+       /\ Phase(db, m) = "LEASED" => Mistake # "the move waits for the lease"
        /\ a.out = "SENT" /\ a.r # db
        /\ db' = a.r
        /\ sc' = [sc EXCEPT ![s].moved[m] = [gen |-> a.f, rb |-> db.run, stored |-> FALSE,
@@ -334,10 +336,12 @@ ClaimCopy(s, c, placed) ==
        /\ db' = IF placed THEN [a.r EXCEPT !.cs[c] = [NoSlot EXCEPT !.st = state, !.f = k.gen,
                                                                    !.rb = a.r.run]]
                 ELSE a.r
-       /\ sc' = IF a.out = "CLAIMED"
-                THEN Remembered([sc EXCEPT ![s].claims = @ \cup {[m |-> k.m, gen |-> k.gen,
-                                                                  rb |-> k.rb, by |-> c]}], toks)
-                ELSE sc
+       /\ sc' = CASE a.out = "CLAIMED" ->
+                       Remembered([sc EXCEPT ![s].claims = @ \cup {[m |-> k.m, gen |-> k.gen,
+                                                                     rb |-> k.rb, by |-> c]}], toks)
+                  [] a.out = "FINISHED" ->  \* it has learned of an ack
+                       Remembered([sc EXCEPT ![s].acks = @ \cup {AckOf(k, k.gen)}], toks)
+                  [] OTHER -> sc
        /\ since' = IF a.out \in {"CLAIMED", "LOST"} THEN since \cup Saw(s, k.m) ELSE since
        /\ n' = IF placed THEN n ELSE [n EXCEPT !.lost = @ + 1]
        /\ UNCHANGED <<topic, dlq, commits, late, toks, Faults, Ghosts>>
@@ -470,7 +474,7 @@ Replay(s) ==
 EndRepair(s) ==
     /\ Owns(s) /\ Accepts(s) /\ db.rep
     /\ \A each \in Sidecars : Kept(each)
-    /\ db' = [db EXCEPT !.rep = FALSE]
+    /\ db' = [db EXCEPT !.rep = FALSE, !.again = FALSE]
     /\ late' = Staled
     /\ UNCHANGED <<topic, dlq, commits, sc, toks, since, n, Faults, Ghosts>>
 

@@ -8,6 +8,7 @@
      term      the ownership term                run    the server run that it was last used on; it
      fence     the last fence                           stands for the rollback epoch, too
      rep       replays are awaited (R10)         wm     the watermark: 1..wm is finished
+     again     origin records may be restored yet: also for a while after the wait has timed out
      fin       finished offsets                  sent, dead   those that no ack finished (R15)
      doubt     finished by a repair that does not know how
      slot[m]   lease or state of a message       org[m] its origin record; st = "NONE": it has none
@@ -23,8 +24,8 @@ NoSlot == [st |-> "READY", f |-> 0, rb |-> 0, live |-> FALSE]
 NoOrigin == [st |-> "NONE", f |-> 0, rb |-> 0, live |-> FALSE, gen |-> 0, by |-> 0]
 NoCopy == [NoSlot EXCEPT !.st = "NONE"]
 
-NewRecord == [term |-> 0, run |-> 1, fence |-> 0, rep |-> FALSE, wm |-> 0, fin |-> {}, sent |-> {},
-              dead |-> {}, doubt |-> {}, slot |-> [m \in Messages |-> NoSlot],
+NewRecord == [term |-> 0, run |-> 1, fence |-> 0, rep |-> FALSE, again |-> FALSE, wm |-> 0, fin |-> {},
+              sent |-> {}, dead |-> {}, doubt |-> {}, slot |-> [m \in Messages |-> NoSlot],
               org |-> [m \in Messages |-> NoOrigin], cs |-> [c \in Copies |-> NoCopy]]
 
 Max(a, b) == IF a > b THEN a ELSE b
@@ -131,7 +132,7 @@ Settle(r, t, verb, repair) ==
         phase == IF phase0 \in {"ACKED", "GONE"} THEN phase0 ELSE SeenBy(r, t, phase0, slot)
         row == IF phase = "DEAD" /\ verb = "ACK" /\ Mistake = "an ack counts after dead"
                THEN Step("LEASED", "ACK") ELSE Step(phase, verb)
-        keep == old /\ r.org[m].st = "NONE"
+        keep == old /\ r.again /\ r.org[m].st = "NONE"
     IN IF elsewhere THEN OriginSettle(r, t, verb, repair)
        ELSE IF verb = "ACK" /\ unknown /\ old
        THEN IF r.rep THEN Answer(r, "UNREPAIRED", 0)

