@@ -146,21 +146,23 @@ class Lake:
         except (Py4JJavaError, PySparkException) as error:
             if not is_broken_file(error):
                 raise
-            torn = tuple(
-                name
-                for name in names
-                if reading.elsewhere(name) and storage.is_torn(self._spark, name)
-            )
-            if not torn:
+            cut += tuple(name for name in names if name not in cut and self._is_torn(name))
+            here = tuple(name for name in names if not reading.elsewhere(name))
+            if not (cut or here):
                 raise
-            cut += torn
-            self._append(names, cut)
+            # Nothing that lies here ends a run, whatever is wrong with it.
+            self._append(names, (*cut, *here))
         self._note(new, cut)
         return cut
 
-    def _append(self, names: Sequence[str], cut: Sequence[str]) -> None:
-        """Harmless when it is told again."""
-        rows = partials.partials(reading.events(reading.lines(self._spark, names, cut)))
+    def _is_torn(self, name: str) -> bool:
+        if reading.elsewhere(name):
+            return storage.is_torn(self._spark, name)
+        return storage.is_damaged(name)
+
+    def _append(self, names: Sequence[str], torn: Sequence[str]) -> None:
+        """Harmless when it is told again. Of files in `torn` what is whole is read."""
+        rows = partials.partials(reading.events(reading.lines(self._spark, names, torn)))
         rows.write.mode("append").partitionBy("date", "kind").parquet(self.partials)
 
     def _merge(self, old: Sequence[str]) -> None:

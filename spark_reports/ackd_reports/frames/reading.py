@@ -56,16 +56,16 @@ PUBLISH_WRONG: Final = 1
 """Bit of `clocks`: a time of publishing was left out."""
 
 
-def lines(spark: SparkSession, paths: Sequence[str], cut: Sequence[str] = ()) -> DataFrame:
+def lines(spark: SparkSession, paths: Sequence[str], torn: Sequence[str] = ()) -> DataFrame:
     """The lines of files and folders, compressed or not; hidden names (`.`, `_`) are left out.
 
-    Of local files, and of those in `cut`, what is whole is read. Elsewhere Spark cannot tell a file
-    that ends in the middle from one whose server went away, and that must not look like fewer
-    messages: the read fails.
+    Of those in `torn`, what is whole is read; of local files in zstd too, which nobody looks
+    through. Of others that cannot be read to their end the read fails: they must not look like
+    fewer messages, and elsewhere a server may only have gone away.
     """
-    torn = set(cut)
-    strict = [path for path in paths if elsewhere(path) and path not in torn]
-    lenient = [path for path in paths if not elsewhere(path) or path in torn]
+    unsure = {path for path in paths if not elsewhere(path) and path.endswith(".zst")} | set(torn)
+    lenient = [path for path in paths if path in unsure]
+    strict = [path for path in paths if path not in unsure]
     frames = []
     for group, ignores in ((lenient, "true"), (strict, "false")):
         if group:
@@ -131,7 +131,7 @@ def events(frame: DataFrame) -> DataFrame:
     )
     spans = groups.select(
         "res", F.explode_outer("spans").alias("span"), "line_why", "line", *_FILE
-    ).withColumn("a", _map("span.attributes"))
+    ).withColumn("a", _once(_map("span.attributes")))
     known = spans.where(F.col("line_why").isNotNull() | F.col("a")[words.EVENT].isNotNull())
     return _judged(_columns(known))
 
@@ -176,6 +176,13 @@ def _map(attributes: str) -> Column:
     )
 
 
+def _once(value: Column) -> Column:
+    """A value that Spark computes once a row. What rows are chosen by, it would compute before it
+    chooses, and once more afterwards, but for what is said to differ each time.
+    """
+    return F.when(F.monotonically_increasing_id() >= 0, value)
+
+
 def _text(name: str) -> Column:
     return F.coalesce(F.col("a")[name], F.lit(""))
 
@@ -190,9 +197,8 @@ def _columns(spans: DataFrame) -> DataFrame:
     return spans.select(
         "line_why",
         *_FILE,
-        F.when(F.col("line_why").isNotNull(), F.coalesce("line", F.lit("")))
-        .otherwise(F.substring(F.to_json("span"), 1, QUARANTINE_CHARS))
-        .alias("text"),
+        "line",
+        "span",
         _text(words.EVENT).alias("event"),
         F.coalesce(F.col("span.traceId"), F.lit("")).alias("trace_id"),
         F.expr("try_cast(span.startTimeUnixNano AS BIGINT) div 1000").alias("start_us"),
@@ -295,5 +301,10 @@ def _judged(rows: DataFrame) -> DataFrame:
         .when(event == "commit", F.lit(COMMIT))
         .when(event.isin(*words.PROCESS_EVENTS), F.lit(PROCESS))
     )
-    judged = _clocked(rows).withColumn("why", why).withColumn("kind", kind).drop("line_why")
-    return judged.where(F.col("kind").isNotNull())
+    judged = _clocked(rows).withColumn("why", why).withColumn("kind", kind)
+    found = judged.where(F.col("kind").isNotNull())
+    of_span = F.substring(F.to_json("span"), 1, QUARANTINE_CHARS)
+    text = F.when(F.col("line_why").isNotNull(), F.coalesce("line", F.lit(""))).otherwise(of_span)
+    # Of good spans nobody asks for the text, and JSON takes long to write.
+    named = found.withColumn("text", F.when(F.col("kind") == BAD, text))
+    return named.drop("line_why", "line", "span")

@@ -18,6 +18,10 @@ ENDINGS: Final = tuple(
     f".{kind}{packed}" for kind in ("jsonl", "json") for packed in ("", ".gz", ".zst")
 )
 _READ_BYTES: Final = 1 << 20
+_TAIL_BYTES: Final = 1 << 20
+_MEMBER: Final = b"\x1f\x8b\x08"
+"""How a member of a gzip file begins; so may anything else."""
+_MEMBERS_MAX: Final = 16
 _CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
 """Hadoop's name for "only if there is nothing yet", which S3A asks of the store from 3.4.2 on."""
 
@@ -106,20 +110,61 @@ def text_of(spark: SparkSession, address: str) -> str:
 
 
 def is_cut(address: str) -> bool:
-    """Whether a local gzip file ends in the middle. Spark reads on without a word (section 4 of
-    docs/operate/reports.md); zstd files are not looked through.
+    """Whether a local gzip file ends in the middle (`is_damaged` knows what else is wrong); zstd
+    files are not looked through.
+
+    Sidecars write many members, and the last one tells; of a file of one member all is read.
     """
-    name = address.removeprefix("file:")
-    path = Path("/" + name.lstrip("/"))
-    if not name.endswith(".gz") or reading.elsewhere(address):
+    return _is_local_gzip(address) and not _ends_whole(_local(address)) and is_damaged(address)
+
+
+def is_damaged(address: str) -> bool:
+    """Whether a local gzip file ends in the middle, or something in it is not as it was written."""
+    if not _is_local_gzip(address):
         return False
     try:
-        with gzip.open(path) as stream:
+        with gzip.open(_local(address)) as stream:
             while stream.read(_READ_BYTES):
                 pass
     except (EOFError, zlib.error, gzip.BadGzipFile):
         return True
     return False
+
+
+def _is_local_gzip(address: str) -> bool:
+    return address.endswith(".gz") and not reading.elsewhere(address)
+
+
+def _local(address: str) -> Path:
+    return Path("/" + address.removeprefix("file:").lstrip("/"))
+
+
+def _ends_whole(path: Path) -> bool:
+    """Whether the last member is near the end and whole: nothing else has its checksum there."""
+    with path.open("rb") as stream:
+        stream.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        tail = stream.read()
+    at = len(tail)
+    for _ in range(_MEMBERS_MAX):
+        at = tail.rfind(_MEMBER, 0, at)
+        if at < 0:
+            break
+        if _is_whole_member(tail[at:]):
+            return True
+    return False
+
+
+def _is_whole_member(data: bytes) -> bool:
+    unpacked = zlib.decompressobj(wbits=31)
+    try:
+        while not unpacked.eof:
+            text = unpacked.decompress(data, _READ_BYTES)
+            data = unpacked.unconsumed_tail
+            if not text and not data:
+                break
+    except zlib.error:
+        return False
+    return unpacked.eof and not unpacked.unused_data
 
 
 def is_torn(spark: SparkSession, address: str) -> bool:

@@ -3,9 +3,11 @@
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ackd_reports.frames import partials, reading
 from ackd_reports.frames.lake import Lake
 from tests.integration.reports.conftest import PLAN, World, report
 
@@ -106,12 +108,26 @@ def test_a_file_cut_short_gives_what_is_whole_in_it(
     whole = gzip.compress(line(span()) + line(span(messaging_kafka_offset="8")))
     torn = gzip.compress(line(span(messaging_kafka_offset="9")) * 50)
     (source / "cut.jsonl.gz").write_bytes(whole + torn[: len(torn) // 2])
+    # Its end is as it was written, so only the read of it tells.
+    (source / "damaged.jsonl.gz").write_bytes(whole + torn[: len(torn) // 2] + whole)
+    (source / "empty.jsonl.gz").write_bytes(b"")
     lake = Lake(spark, str(tmp_path / "lake"))
     taken = lake.ingest([str(source)])
-    assert [Path(name).name for name in taken.cut] == ["cut.jsonl.gz"]
-    assert lake.files() == (1, ["cut.jsonl.gz"])
-    assert lake.rows().where("kind = 'life'").select("message").distinct().count() >= 2
+    broken = ["cut.jsonl.gz", "damaged.jsonl.gz"]
+    assert [Path(name).name for name in taken.cut] == broken
+    assert lake.files() == (3, broken)
+    found = lake.rows().where("kind = 'life'").select("message").distinct().collect()
+    assert {"7", "8"} <= {row["message"] for row in found}
     assert PLAN.bad_lines == world.report["quarantine"]["counts"]["line is no OTLP JSON"]
+
+
+def test_what_a_span_says_is_put_together_once(spark: SparkSession, tmp_path: Path) -> None:
+    """A map of its attributes, beside that of its run's."""
+    (tmp_path / "a.jsonl").write_bytes(line(span()))
+    found = partials.partials(reading.events(reading.lines(spark, [str(tmp_path)])))
+    frame: Any = found
+    plan = frame._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count("map_from_entries(") == 2
 
 
 def batch(event: str, at_ms: int, named: str, count: int, **more: str) -> object:
