@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import sys
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,16 @@ def ask(sidecar: Sidecar, method: str, path: str, body: object = None) -> Any:
             return json.loads(answer.read())
         except (OSError, http.client.HTTPException):
             return None
+
+
+def told(sidecar: Sidecar, method: str, path: str, body: object = None) -> Any:
+    """The answer of a call that may be repeated: again while there is none, or it is 503."""
+
+    def answer() -> Any:
+        found = ask(sidecar, method, path, body)
+        return found if found and found.get("status") != HTTPStatus.SERVICE_UNAVAILABLE else None
+
+    return wait_until(answer, f"{sidecar.name} to answer {method} {path}")
 
 
 def listed(sidecar: Sidecar, count: int) -> bool:

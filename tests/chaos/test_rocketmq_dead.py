@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ackd_torture.parts import Sidecar
-from tests.chaos.test_redrive import BASE, ask
+from tests.chaos.test_redrive import BASE, ask, told
 from tests.chaos.world import Http, world
 from tests.support.rocketmq import RocketMQ
 from tests.support.rocketmq.part import RocketMQAt
@@ -22,8 +22,8 @@ def operation(sidecar: Sidecar, verb: str, body: dict[str, Any]) -> None:
     """Carry out a redrive or purge of `ids`; all of them move."""
     begun = ask(sidecar, "POST", f"{BASE}:{verb}", body)
     path = f"/v1/operations/{begun['id']}"
-    wait_until(lambda: ask(sidecar, "GET", path)["state"] == "done", f"{verb}: {begun}")
-    ended = ask(sidecar, "GET", path)
+    wait_until(lambda: told(sidecar, "GET", path)["state"] == "done", f"{verb}: {begun}")
+    ended = told(sidecar, "GET", path)
     assert (ended["moved"], ended["failed"]) == (len(body["ids"]), 0), ended
 
 
@@ -32,10 +32,10 @@ def listed(sidecar: Sidecar) -> dict[str, str]:
     found: dict[str, str] = {}
     cursor: str | None = ""
     while cursor is not None:
-        page = ask(sidecar, "GET", f"{BASE}?max=3" + (f"&cursor={cursor}" if cursor else ""))
+        page = told(sidecar, "GET", f"{BASE}?max=3" + (f"&cursor={cursor}" if cursor else ""))
         for each in page["messages"]:
             assert (each["state"], each["last_error"]) == ("dead", "planted")
-            letter = ask(sidecar, "GET", f"{BASE}/{each['id']}")
+            letter = told(sidecar, "GET", f"{BASE}/{each['id']}")
             assert letter["message"] == each["message"]
             found[letter["json"]["msg"]] = each["id"]
         cursor = page["cursor"]
@@ -50,12 +50,12 @@ def test_dead_letters_are_listed_redriven_and_purged_over_http(
         client = Http(sidecar)
         client.publish(deployment.topic, COUNT)
         first = client.receive_until(lambda got: len(got) >= COUNT, 90)
-        told = client.settle([each["lease"] for each in first], "dead", reason="planted")
-        assert told == ["dead"] * COUNT
+        dead = client.settle([each["lease"] for each in first], "dead", reason="planted")
+        assert dead == ["dead"] * COUNT
         wait_until(lambda: len(listed(sidecar)) == COUNT, "all to be listed", timeout_s=60)
         ids = listed(sidecar)
         assert set(ids) == {"m0", "m1", "m2", "m3"}
-        dry = ask(sidecar, "POST", f"{BASE}:purge", {"dry_run": True})
+        dry = told(sidecar, "POST", f"{BASE}:purge", {"dry_run": True})
         assert (dry["matched"], dry["complete"]) == (COUNT, True)
         operation(sidecar, "redrive", {"ids": [ids["m0"]], "to": "group"})
         operation(sidecar, "redrive", {"ids": [ids["m1"]], "to": "origin"})

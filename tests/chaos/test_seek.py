@@ -30,7 +30,7 @@ def dying(deployment: World, name: str, moment: str, *, soon: bool = False) -> S
 
 def died(sidecar: Sidecar) -> None:
     """Wait for it."""
-    wait_until(lambda: not sidecar.running, f"{sidecar.name} to die", timeout_s=60)
+    wait_until(lambda: not sidecar.running, f"{sidecar.name} to die", timeout_s=120)
 
 
 def leases(messages: list[dict[str, Any]]) -> dict[str, str]:

@@ -55,11 +55,13 @@ class Shop:
         keys: tuple[str, Path] | None = None,
         endpoints: str = "",
         names: int = 0,
+        unready: str = "",
         **more: object,
     ) -> "Worker":
-        """A sidecar, ready; AssertionError with what readiness says if it is not. `keys`: access
-        key, and file of the secret one. `asks`: it may ask the brokers themselves. `endpoints`: of
-        what stands before the proxy. `names`: port of what stands in for the name server.
+        """A sidecar, ready; AssertionError with what readiness says if it is not. `unready`: one
+        that is not, and says this. `keys`: access key, and file of the secret one. `asks`: it may
+        ask the brokers themselves. `endpoints`: of what stands before the proxy. `names`: port of
+        what stands in for the name server.
         """
         subscription = SubscriptionSettings(
             broker="b",
@@ -93,6 +95,8 @@ class Shop:
 
         async def ready() -> bool:
             worker.unready = [f"{r.name}: {r.detail}" for r in runtime.readiness() if not r.ok]
+            if unready:
+                return any(unready in each for each in worker.unready)
             return not worker.unready
 
         try:
@@ -164,16 +168,19 @@ class Worker:
         return self.runtime.metrics.registry.get_sample_value(name, named) or 0.0
 
 
+NOT_THERE = (Failure.NOT_STORED, Failure.PRESSURE)
+
+
 async def insist(
     publish: Callable[..., Awaitable[Sequence[PublishResult]]], messages: Sequence[Any]
 ) -> None:
-    """Publish again what is certainly not stored: a broker that is busy may have no route yet."""
+    """Publish again what is certainly not stored: a broker may have no route yet, or be busy."""
     left = list(messages)
 
     async def stored() -> bool:
         said = await publish(*left)
         failed = [each for each in said if isinstance(each, NotStored)]
-        assert all(each.failure is Failure.NOT_STORED for each in failed), failed
+        assert all(each.failure in NOT_THERE for each in failed), failed
         left[:] = [one for one, each in zip(left, said, strict=True) if each in failed]
         return not left
 

@@ -13,7 +13,7 @@ from tests.integration.rocketmq.letters import done, letters, peek
 from tests.integration.rocketmq.shop import NAME, Shop, Worker
 from tests.support.rocketmq import RocketMQ
 from tests.support.rocketmq.bare import Bare, bare, held
-from tests.support.rocketmq.remote import admin, queues_of
+from tests.support.rocketmq.remote import admin, filed, queues_of
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -72,8 +72,9 @@ async def test_with_one_setting_the_brokers_dead_letters_count(shop: Shop) -> No
         shop.topic, group = it.topic, f"g{it.topic}"
         for body in (b"given up", b"held too often"):
             await it.send(body, tag="t")
-        first, second = sorted(await it.take_some(2, 1_000), key=lambda each: each.offset)
+        first, second = sorted(await it.take_some(2, 60_000), key=lambda each: each.offset)
         await it.client.give_up(it.topic, held(first), 1, 1)
+        await it.client.change(it.topic, held(second), 1_000)
         async with admin(shop.rocketmq.ports.names) as remote:
 
             async def moved() -> bool:
@@ -115,14 +116,12 @@ async def test_what_ordinary_consumers_put_back_is_listed_and_redriven(
         (queue,) = await queues_of(remote, it.topic)
         for number, body in enumerate((b"retried since", b"put back")):
             await it.send(body, tag="t")
+            await filed(remote, queue, number + 1)
             (stored,) = (await remote.pull(group, queue, number)).messages
             await _put_back(remote, queue, group, stored)
             (retry,) = await queues_of(remote, f"%RETRY%{group}")
 
-            async def came(queue: LogQueue = retry, end: int = number + 1) -> bool:
-                return (await remote.range(queue))[1] == end
-
-            await wait_until_async(came, "its delay is over")
+            await filed(remote, retry, number + 1)  # its delay is over
         assert await it.ack(*await it.take_some(2, 60_000)) == ["OK"] * 2
         (retry,) = await queues_of(remote, f"%RETRY%{group}")
         confirmed = {"consumerGroup": group, "commitOffset": "1"}

@@ -102,7 +102,7 @@ async def test_i1_i2_a_replica_becomes_master_and_back(shop: Shop, replicated: R
     for turn in (1, 2):
         await both_serve(replicated)
         wanted = await published(one, turn * 10_000)
-        first = await one.collect(COUNT // 2, lease_ms=60_000)
+        first = await one.collect(COUNT // 2, lease_ms=240_000)
         done, left = first[: COUNT // 4], first[COUNT // 4 :]
         assert await one.settle(SettleVerb.ACK, *done) == ["acked"] * len(done)
         acked |= {each.record.value or b"" for each in done}

@@ -40,10 +40,10 @@ async def test_a_lease_that_is_extended_beyond_the_brokers_hold_is_delivered_onc
     await shop.open(1)
     one = await shop.start()
     await one.stored(b"video")
-    (message,) = await one.collect(1, lease_ms=2_000)
+    (message,) = await one.collect(1, lease_ms=5_000)
     for _ in range(10):
         await asyncio.sleep(0.8)
-        assert await one.settle(SettleVerb.EXTEND, message, lease_ms=2_000) == ["extended"]
+        assert await one.settle(SettleVerb.EXTEND, message, lease_ms=5_000) == ["extended"]
         assert await one.receive(wait_ms=0) == []
     assert await one.settle(SettleVerb.ACK, message) == ["acked"]
 
@@ -62,7 +62,7 @@ async def test_i3_of_two_sidecars_one_draws_and_the_other_follows(shop: Shop) ->
 
     await wait_until_async(moved, "the newcomer draws, to whom the source goes")
     await first.stored(*(b"%d" % n for n in range(20)))
-    found = await first.collect(20, lease_ms=60_000)
+    found = await first.collect(20, lease_ms=180_000)
     # Whoever is asked settles.
     assert await second.settle(SettleVerb.ACK, *found[:10]) == ["acked"] * 10
     await first.runtime.stop()

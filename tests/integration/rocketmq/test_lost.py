@@ -76,7 +76,10 @@ async def test_i1_what_the_broker_gave_and_lost_is_read_from_its_log(
         await one.stored(*VALUES)
         await got.until(one, *VALUES, within_s=90)
         assert {*it.swallowed} == {*LOST, VALUES[-1], VALUES[-2]}
-        assert one.metric("ackd_recovered_from_log_total") == len({*it.swallowed})
+        recovered = one.metric("ackd_recovered_from_log_total")
+        assert recovered >= len({*it.swallowed})
+        if waits == "default":  # else what is only late on a busy machine is read, too
+            assert recovered == len({*it.swallowed})
         await _nothing_open(one)
         await got.no_more(one, 3)
     assert {*got.seen.values()} == {1}
@@ -135,11 +138,13 @@ async def test_i2_a_copy_that_comes_after_the_read_is_settled(
         one = await shop.start(endpoints=it.endpoints)
         await one.stored(*VALUES)
         await got.until(one, *VALUES)
-        assert one.metric("ackd_recovered_from_log_total") == len(LOST)
+        # On a busy machine what is only late is read, too.
+        recovered = one.metric("ackd_recovered_from_log_total")
+        assert recovered >= len(LOST)
 
         async def settled() -> bool:
             assert not await one.receive(wait_ms=200)
-            return one.metric("ackd_acked_again_total") >= len(LOST)
+            return one.metric("ackd_acked_again_total") >= recovered
 
         await wait_until_async(settled, "the copies have come", timeout_s=60)
     assert {*got.seen.values()} == {1}

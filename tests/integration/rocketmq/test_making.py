@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ackd.errors import BrokerError
-from ackd.ports import Assigned, ConsumerSpec, Outgoing, Stored
+from ackd.ports import Assigned, ConsumerSpec, Outgoing
 from ackd_adapters.rocketmq import RocketMQBroker, RocketMQOptions
+from tests.integration.rocketmq.shop import insist
 from tests.support.rocketmq import RocketMQ
 from tests.support.rocketmq.bare import bare
 from tests.support.rocketmq.remote import admin
@@ -44,8 +45,7 @@ async def test_the_dead_letter_topic_and_the_group_are_made(rocketmq: RocketMQ) 
             await it.ensure_topic(topic, {})
             await it.ensure_topic(topic, {})
             assert await it.partitions(topic) == 1
-            [stored] = await it.publish([Outgoing(topic, b"k", b"v")])
-            assert isinstance(stored, Stored)
+            await insist(lambda *these: it.publish(these), [Outgoing(topic, b"k", b"v")])
         consumer = it.consumer(ConsumerSpec(group, (one.topic,), "client"))
         await consumer.start()
         [event] = await consumer.events()

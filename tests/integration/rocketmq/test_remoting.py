@@ -7,7 +7,7 @@ import pytest
 from ackd.errors import BrokerError
 from tests.support.rocketmq import RocketMQ
 from tests.support.rocketmq.bare import bare, now_ms
-from tests.support.rocketmq.remote import admin, queues_of
+from tests.support.rocketmq.remote import admin, filed, queues_of
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -21,6 +21,7 @@ async def test_offsets_times_and_messages_of_a_queue(rocketmq: RocketMQ) -> None
         await one.send(b"one")
         await one.send(b"two")
         (queue,) = await queues_of(it, one.topic)
+        await filed(it, queue, 3)
         assert await it.range(queue) == (0, 3)
         times = [0, middle_ms, now_ms() + 60_000]
         assert [await it.offset_at(queue, each) for each in times] == [0, 1, 3]

@@ -51,6 +51,16 @@ async def told(worker: Worker, queue: int = 0, kind: str = "came-again") -> str:
     return conditions[code].detail
 
 
+async def told_no_more(worker: Worker, queue: int = 0, kind: str = "came-again") -> None:
+    """Readiness says nothing of it any more."""
+    conditions = worker.runtime._subscriptions[NAME].state.conditions
+
+    async def silent() -> bool:
+        return f"{kind}/{worker.shop.topic}/{queue}" not in conditions
+
+    await wait_until_async(silent, "readiness tells of it no more", timeout_s=60)
+
+
 async def nothing_more(worker: Worker) -> None:
     """Nothing comes that was acked."""
     assert await worker.receive(wait_ms=8_000) == []

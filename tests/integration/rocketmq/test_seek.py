@@ -14,8 +14,16 @@ from ackd.engine.ownership.broker_acks import BrokerAckFlow
 from ackd.errors import NotPausedError, NotSupportedError
 from tests.integration.rocketmq.seeking import plan, seek
 from tests.integration.rocketmq.shop import NAME, Shop, Worker
-from tests.integration.rocketmq.test_resets import acked, carried, nothing_more, values
+from tests.integration.rocketmq.test_resets import (
+    acked,
+    carried,
+    nothing_more,
+    told,
+    told_no_more,
+    values,
+)
 from tests.support.rocketmq import install
+from tests.support.rocketmq.remote import admin, filed, queues_of
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -77,6 +85,7 @@ async def test_r8_to_the_end_skips_what_is_there(shop: Shop) -> None:
     await wait_until_async(taken, "the queue has a record")
     await one.runtime.pause(NAME, "group", "test", None)
     await one.stored(*values(COUNT))
+    await until_filed(one, COUNT)
     assert (await plan(one, SeekRequest(SeekTo.LATEST))).skipped == COUNT
     await seek(one, SeekRequest(SeekTo.LATEST))
     await nothing_more(one)
@@ -124,15 +133,7 @@ async def test_r8_without_name_servers_readiness_names_the_command_and_ackd_wait
     to = SeekRequest(SeekTo.POSITIONS, positions=(Position(shop.topic, 0, 10),))
     assert (await plan(one, to)).again == COUNT - 10
     await seek(one, to)
-    conditions = one.runtime._subscriptions[NAME].state.conditions
-    code = f"seek/{shop.topic}/0"
-
-    async def waits() -> bool:
-        return code in conditions
-
-    await wait_until_async(waits, "readiness names it", timeout_s=60)
-    detail = conditions[code].detail
-    assert any(detail in each.detail for each in one.runtime.readiness() if each.ok)
+    detail = await told(one, kind="seek")
     command = detail.partition("run mqadmin ")[2]
     ports = shop.rocketmq.ports
     command = command.replace("<name servers>", f"127.0.0.1:{ports.names}")
@@ -140,7 +141,8 @@ async def test_r8_without_name_servers_readiness_names_the_command_and_ackd_wait
     done = await asyncio.to_thread(_mqadmin, shop, command)
     assert "reset consumer offset to 10" in done.stdout, done.stdout + done.stderr
     assert {*await again(one, COUNT - 10)} < {*values(COUNT)}
-    assert code not in conditions
+    await told_no_more(one, kind="seek")
+    conditions = one.runtime._subscriptions[NAME].state.conditions
     assert not [each for each in conditions if each.startswith("came-again/")]
 
 
@@ -159,22 +161,13 @@ async def test_r8_without_name_servers_a_seek_is_undone_and_none_goes_beyond_wha
     for each in beyond:
         with pytest.raises(NotSupportedError, match=f"from offset {COUNT} on has come yet"):
             await plan(one, SeekRequest(SeekTo.POSITIONS, positions=(each,)))
-    conditions = one.runtime._subscriptions[NAME].state.conditions
-    code = f"seek/{shop.topic}/0"
-
-    async def waits() -> bool:
-        return code in conditions
-
-    async def waits_no_more() -> bool:
-        return code not in conditions
-
     (progress,) = exported.partitions
     for to in (UNDO, _taken_over(progress)):
         await seek(one, SeekRequest(SeekTo.POSITIONS, positions=(Position(shop.topic, 0, 10),)))
-        await wait_until_async(waits, "readiness names the command")
+        await told(one, kind="seek")
         assert (await plan(one, to)).skipped == COUNT - 10
         await seek(one, to)
-        await wait_until_async(waits_no_more, "nothing is waited for")
+        await told_no_more(one, kind="seek")
     await nothing_more(one)
     await acked(one, "new", 5)
 
@@ -187,6 +180,7 @@ async def test_r8_to_the_end_of_a_queue_that_no_sidecar_had_yet(
     monkeypatch.setattr(BrokerAckFlow, "_share", _nobody_draws)
     one = await shop.start(asks=True)
     await one.stored(*values(COUNT))
+    await until_filed(one, COUNT)
     progress = await one.runtime.progress.export(NAME)
     assert progress.partitions == []
     latest = await plan(one, SeekRequest(SeekTo.LATEST))
@@ -196,6 +190,14 @@ async def test_r8_to_the_end_of_a_queue_that_no_sidecar_had_yet(
     monkeypatch.undo()
     await nothing_more(one)
     await acked(one, "new", 5)
+
+
+async def until_filed(worker: Worker, end: int) -> None:
+    """The only queue of its topic ends there, as the broker tells."""
+    shop = worker.shop
+    async with admin(shop.rocketmq.ports.names) as remote:
+        (queue,) = await queues_of(remote, shop.topic)
+        await filed(remote, queue, end)
 
 
 async def _nobody_draws(_: BrokerAckFlow) -> None:

@@ -131,6 +131,9 @@ def test_r8_every_way_over_http_and_by_the_command(rocketmq: RocketMQ, folder: P
         # What nobody wants is skipped, and wanted after all.
         assert ask(it.sidecar, "POST", f"{BASE}/pause", {})["state"] == "paused"
         it.publishes(2 * COUNT)
+        wait_until(  # the broker tells an end when it has filed what is before
+            lambda: it.asks(to="latest", dry_run=True)["skipped"] == COUNT, "all are skipped"
+        )
         dry = it.ackd("--to", "latest", "--dry-run")
         assert f"in all: 0 again, {COUNT} skipped, 0 leases kept" in dry.stdout, dry.stderr
         it.moves("--to", "latest")

@@ -117,7 +117,7 @@ async def bare(
     session = Session(rpc, settings, client.group)
     try:
         session.start(lambda _: None)
-        await session.ready(20)
+        await session.ready(60)
         found: list[MessageQueue] = []
 
         async def known() -> bool:

@@ -41,6 +41,15 @@ async def queues_of(it: RemotingAdmin, topic: str) -> list[LogQueue]:
     return found
 
 
+async def filed(it: RemotingAdmin, queue: LogQueue, end: int) -> None:
+    """Wait until the queue ends there: a broker files a message after it has confirmed it."""
+
+    async def there() -> bool:
+        return (await it.range(queue))[1] == end
+
+    await wait_until_async(there, f"{queue} to end at {end}")
+
+
 SEND_BATCH = 320
 BATCH = 200
 
