@@ -4,6 +4,7 @@ gets and what it answers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +12,7 @@ from ackd.api.messages import SettleItem, SettleVerb
 from ackd.config.push import PushSettings
 from ackd.push.call import Failed, PushFailure
 from tests.simulation.apps import Told
-from tests.simulation.book import Coordinate, Holding, read_token
+from tests.simulation.book import Coordinate, Holding, Lease, read_token
 from tests.simulation.general import PUSH
 from tests.simulation.process import Process
 from tests.simulation.pushed import Call, Heard, Result
@@ -42,6 +43,7 @@ class PushJudge(Heard):
 
     def __init__(self, world: World, told: Told, settings: PushSettings, *, quiet: bool) -> None:
         self.calls = 0
+        self.took: Callable[[Lease], None] = lambda _: None
         self._world = world
         self._told = told
         self._settings = settings
@@ -75,6 +77,7 @@ class PushJudge(Heard):
         self._running[call] = None
         for each in call.deliveries:
             self._held[_key(each.lease)] = call
+            self.took(read_token(each.lease))
 
     def ended(self, call: Call, result: Result) -> None:
         """What the answer table makes of it is what the application asks for (I4)."""

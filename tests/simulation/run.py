@@ -126,6 +126,8 @@ class Run:
         self.checker.on_take = self.handovers.taken
         self.shares.on_reached = self.bounds.served
         self.pushing = Pushing(self.world, self.plan, self.checker) if self.plan.push else None
+        if self.pushing is not None:
+            self.pushing.judge.took = self.shares.took
         place = SidecarPlace(
             self.world, self.server, self.cluster, self.group, self.broker_faults, parts,
             self.wires, self.shares.reached if self.plan.peers else None,

@@ -118,9 +118,13 @@ class Shares:
                 self.on_reached(sidecar, len(received.messages))
             for message in received.messages:
                 lease = read_token(message.lease)
-                self._reached.add((lease.coordinate, lease.fence, lease.rollback_epoch))
+                self.took(lease)
                 if self.strict and not received.replayed:
                     self._in_time(lease, message.deadline_ms)
+
+    def took(self, lease: Lease) -> None:
+        """Somebody has it: by an answer, or a call."""
+        self._reached.add((lease.coordinate, lease.fence, lease.rollback_epoch))
 
     def _in_time(self, lease: Lease, deadline_ms: int) -> None:
         """R21: what somebody else may have by now is handed to nobody."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from ackd.core.ids import LedgerKey
 from ackd.engine.operations.seek_document import SeekDocument, SeekTarget
-from tests.simulation.book import Book, Coordinate, Holding, Place, Rollback
+from tests.simulation.book import Book, Coordinate, Holding, Lease, Place, Rollback
 from tests.simulation.draw import draw
 from tests.simulation.excuses import Excuses
+from tests.simulation.peers import Wires
 from tests.simulation.plan import GENERAL
 from tests.simulation.process import Process
 from tests.simulation.returns import BACK_US, SETTLED_US, Returns
 from tests.simulation.seeks import Seeks
-from tests.simulation.world import START_US, S, World
+from tests.simulation.shares import SOON_US, Shares
+from tests.simulation.world import START_US, S, Violation, World
 
 AT, COPY = Coordinate(b"o" * 16, 0, 7), Coordinate(b"r" * 16, 0, 0)
 SOUGHT = 3
@@ -136,3 +139,19 @@ def test_i4_only_a_message_of_the_topic_that_was_deleted_does_not_come_again(
 ) -> None:
     """Those of the topic that was made again are waited for in the same run."""
     assert late(lost=False, after_s=30, deleted=deleted).startswith("I4") is found
+
+
+@pytest.mark.parametrize(("fence", "found"), [(5, False), (6, True)])
+def test_r21_a_call_has_the_lease_that_it_brings_and_no_other(fence: int, *, found: bool) -> None:
+    world, book = World(1), Book()
+    shares, process = Shares(world, book, Wires(world)), Process(world, "s0")
+    shares.strict = True
+    lease = Holding(5, 5, process, granted_us=START_US, granted_ms=0, until_ms=0, at=AT)
+    lease.until(60_000, 0, START_US, process)
+    book.message(AT).holdings[5, 5] = book.message(AT).newest = lease
+    world.now_us = START_US + 10 * S
+    shares.granted(AT, lease)
+    shares.took(Lease(AT, fence, 5, 1))
+    with suppress(Violation):
+        world.run(world.now_us + 2 * SOON_US)
+    assert str(world.failure or "").startswith("R21") is found
