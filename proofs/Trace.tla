@@ -255,7 +255,8 @@ CopyGranted ==
 (* --- progress *)
 
 Advanced == /\ Ev.do = "advance"
-            /\ Sure(Ev.heard => ~sc[Ev.s].dirty /\ \A m \in Messages : m <= Ev.upto => m \in sc[Ev.s].fin)
+            /\ Sure(Ev.heard /\ Ev.upto > db.wm => ~sc[Ev.s].dirty)
+            /\ Sure(Ev.heard => \A m \in Messages : m <= Ev.upto => m \in sc[Ev.s].fin)
             /\ db' = Advance(db, Ev.upto, FALSE)
             /\ sc' = IF Ev.heard THEN [sc EXCEPT ![Ev.s].conf = Max(@, Ev.upto)] ELSE sc
             /\ UNCHANGED <<topic, toks, ever, Rest, seq, copy, gens, may, kept>>
