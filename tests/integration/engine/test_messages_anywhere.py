@@ -10,6 +10,7 @@ import pytest
 
 from ackd.api.dead_letters import DeadRequest, Kind, OperationView
 from ackd.api.messages import STATES, Delivery, MessageView, SettleVerb
+from ackd.engine.control import group_views
 from ackd.errors import BadParameterError, UnknownMessageError
 from tests.integration.engine.linked import NAME, TWO, Linked, Ring, ring_of
 from tests.support.wait import wait_until_async
@@ -104,11 +105,13 @@ async def test_a_message_from_its_publication_to_its_end(ring: Ring) -> None:
 
 
 async def test_a_retry_and_its_reason_are_in_the_answer_that_follows_at_any_sidecar(
-    ring: Ring,
+    ring: Ring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Settled at one that owns nothing; asked at the owner, there, and at a third. At once: no
-    second look, no wait.
+    second look, no wait. One that waits for an hour may be on its way to the retry topic.
     """
+    # An owner that a busy machine holds up for longer than that is left out of the answer.
+    monkeypatch.setattr(group_views, "ASK_MS", 60_000)
     owner, [other, third] = await ring.started(3)
     members, rounds = (owner, other, third), 6
     for number in range(rounds):  # each is at the head of the partition, then it is acked
@@ -117,25 +120,31 @@ async def test_a_retry_and_its_reason_are_in_the_answer_that_follows_at_any_side
         reason = f"no shop {number}"
         await other.settle([message], SettleVerb.RETRY, delay_ms=200, reason=reason)
         explained = await members[number % 3].runtime.group(NAME).explain()
+        assert explained.missing == {}
         [held] = [each for each in explained.partitions if each.topic == ring.topic]
         assert held.head is not None
         assert (held.head.id, held.head.error) == (message.id, reason)
         again = await given(other, "first")
         assert await other.settle([again], SettleVerb.ACK) == ["acked"]
     await owner.publish(2 * rounds)
+    waits = ("retrying", "moving", "waiting_for_lease")
     for number in range(rounds):
         message = await given(other, "first")
         reason = f"no disk {number}"
         await other.settle([message], SettleVerb.RETRY, delay_ms=HOUR_MS, reason=reason)
         group = members[number % 3].runtime.group(NAME)
-        seen = {each.id: each for each in (await group.in_flight(0, 100)).messages}[message.id]
-        assert (seen.state, seen.error, seen.holder) == ("retrying", reason, ""), number
+        told = await group.in_flight(0, 100)
+        assert told.missing == {}
+        seen = {each.id: each for each in told.messages}[message.id]
+        assert (seen.error, seen.holder) == (reason, ""), number
+        assert seen.state in waits
     for number in range(rounds):
         message = await given(other, "first")
         reason = f"no bread {number}"
         await other.settle([message], SettleVerb.RETRY, delay_ms=HOUR_MS, reason=reason)
         view = await members[number % 3].runtime.group(NAME).message(message.id)
-        assert (view.state, view.error, view.holder) == ("retrying", reason, ""), number
+        assert (view.missing, view.error, view.holder) == ({}, reason, ""), number
+        assert view.state in waits
 
 
 async def test_a_message_that_moved_died_and_was_redriven(ring: Ring) -> None:
