@@ -127,12 +127,13 @@ type builder struct {
 	history *history
 	made    []porcupine.Operation
 	holders map[string]*delivery
+	unclear map[string]bool
 	least   int64
 }
 
 // What the history says of each message, as operations of the model.
 func (all *history) operations() []porcupine.Operation {
-	build := &builder{history: all, holders: map[string]*delivery{}}
+	build := &builder{history: all, holders: map[string]*delivery{}, unclear: map[string]bool{}}
 	deliveries := all.deliveries(build.holders)
 	most := build.narrow(deliveries)
 	subs := map[string]bool{}
@@ -241,6 +242,15 @@ func (build *builder) settled(each *call) {
 		if in.status == "extended" {
 			in.deadline = each.told.Deadline + build.least
 		}
+	}
+	// Of equal settles that are not answered the first one says all: it can take effect whenever a later one can, and
+	// an extension by the later one only lasts longer, which explains nothing more. Each would double the search.
+	if in.status == "" && end == never {
+		repeat := fmt.Sprint(in.lease, " ", in.do, " ", each.asked.LeaseNs)
+		if build.unclear[repeat] {
+			return
+		}
+		build.unclear[repeat] = true
 	}
 	if in.status == "lost" {
 		end += slack // it may have been lost at a deadline that was told rounded
