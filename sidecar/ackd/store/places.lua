@@ -19,11 +19,13 @@ local function log_of(number)
   return log
 end
 
+local OLDEST = 1
+
 -- The generation of a message, and whether it is the first one of a new generation; nil if there are too many.
 local function generation_of(log, offset, stored)
   local newest = log.merged + #log.cuts
   if stored == 0 then return newest, false end
-  local first = log.offsets[1]
+  local first = log.offsets[OLDEST]
   if not (first and offset > first) then
     for at, cut in ipairs(log.cuts) do
       if cut >= stored then return log.merged + at - 1, false end
