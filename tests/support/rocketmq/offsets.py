@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_NUMBERS = re.compile(r"(?<=[{,])(\d+)(?=:)")
+_NUMBERS = re.compile(r"([{,]\s*)(\d+)(?=:)")
 """Names of queues, which stand there without quotes."""
 
 
@@ -30,7 +30,7 @@ def _file(store: Path) -> Path:
 def _read(store: Path) -> dict[str, Any]:
     """Empty before the first time, and while the broker writes it anew."""
     try:
-        found = json.loads(_NUMBERS.sub(r'"\1"', _file(store).read_text()))
+        found = json.loads(_NUMBERS.sub(r'\1"\2"', _file(store).read_text()))
     except (OSError, ValueError):
         found = {}
     return {"offsetTable": {}, **found}
